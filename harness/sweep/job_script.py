@@ -52,8 +52,8 @@ class JobLaunch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankStart:
-    """How ranks of a `layout` start that train nothing, those of a check: by `launcher`."""
+class CheckLaunch:
+    """Ranks of a `layout` that check and train nothing, and the `launcher` that starts them."""
 
     layout: Layout
     launcher: LaunchCommand
@@ -76,7 +76,7 @@ class JobScript:
     script_name: str
     workdir: str
     layout: Layout
-    launches: tuple[JobLaunch | RankStart, ...]
+    launches: tuple[JobLaunch | CheckLaunch, ...]
     environment: Mapping[str, str | None]
     python: str
     jobs: str
