@@ -28,6 +28,7 @@ ARRIVAL_S = 30.0
 ANSWERED_S = 5.0  # the same where the scheduler has answered with a sentence of its own: most likely a refusal
 PATIENCE_S = 600.0  # how long a scheduler may refuse to say whether it has a job
 _PAUSE_S = 2.0  # between two looks at the queue
+_LOOKS = 3  # so many answers without a job before it is not there: one may be cut off, or of the wrong moment
 
 Say = Callable[[str], None]
 
@@ -100,16 +101,20 @@ def _identifier(scheduler: Scheduler, launch: Running, number: str) -> str:
     return scheduler.task(number, launch.task) if launch.task >= 0 else number
 
 
-def _look(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], seconds: float) -> dict[str, str]:
-    """Look for the jobs of `launches` until all are found, for at most `seconds`; return the found ones by name.
+def _look(
+    scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], seconds: float, *, looks: int = _LOOKS
+) -> dict[str, str]:
+    """Look for the jobs of `launches` until all are found; return the found ones by name.
 
-    One that was seen once is there, though a later answer does not list it.
+    The others are not there after `seconds` and in `looks` answers. One that was seen once is there, though a later
+    answer does not list it.
 
     Raises:
         SubmissionUnknown: the scheduler does not answer.
     """
     names = {launch.name for launch in launches}
     begin = time.monotonic()
+    answers = 0
     jobs: dict[str, str] = {}
     while True:
         try:
@@ -121,7 +126,8 @@ def _look(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running],
                 )
                 raise SubmissionUnknown(f"{text}; the same command looks for it first", lost=True) from error
         else:
-            if names <= jobs.keys() or time.monotonic() - begin >= seconds:
+            answers += 1
+            if names <= jobs.keys() or (answers >= looks and time.monotonic() - begin >= seconds):
                 return jobs
         time.sleep(min(_PAUSE_S, scheduler.poll_s))
 
@@ -142,7 +148,7 @@ def identify(
     if nameless and say is None:
         jobs = find_jobs(scheduler, files, nameless)
     elif nameless and say is not None:
-        jobs = _look(scheduler, files, nameless, 0.0)
+        jobs = _look(scheduler, files, nameless, 0.0, looks=1)
         if any(launch.name not in jobs for launch in nameless):
             say(
                 "a submission of an earlier command was not finished: looking for its jobs before anything is submitted"

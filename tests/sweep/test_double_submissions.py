@@ -5,6 +5,7 @@ import os
 import random
 import traceback
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +14,11 @@ import pytest
 from harness.base.errors import RunError, UserError
 from harness.comm.mpi_library import find_mpi
 from harness.sweep import job_cost, job_loop, job_submission, launch_command, scheduler_answers
-from harness.sweep.schedulers import Scheduler, flux, slurm
+from harness.sweep.scheduler_answers import SubmissionUnknown
+from harness.sweep.schedulers import JobFiles, Scheduler, flux, slurm
+from harness.sweep.sweep_files import Running
 from tests.labs.disturbed_queue import DisturbedQueue
+from tests.labs.factories import START, make_job
 from tests.labs.queues import Queue, sweep
 from tests.labs.sweep_lab import Lab
 
@@ -106,11 +110,45 @@ def check(seeds: Seeds, numbers: range) -> None:
 
 
 def test_no_launch_has_two_living_jobs(seeds: Seeds) -> None:
-    check(seeds, range(24))
+    check(seeds, range(16))
+
+
+class SilentSlurm(slurm.Scheduler):
+    """A Slurm that loses the answer to a submission, then says nothing, then once not all that it has."""
+
+    poll_s = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._silent_looks = 3
+        self._empty_looks = 1
+
+    def submit(self, job: JobFiles) -> tuple[str, ...]:
+        raise SubmissionUnknown(f"no answer about {job.name}", lost=True)
+
+    def find(self, names: Iterable[str]) -> Mapping[str, str]:
+        if self._silent_looks:
+            self._silent_looks -= 1
+            raise UserError("Unable to contact slurm controller")
+        if self._empty_looks:
+            self._empty_looks -= 1
+            return {}
+        return dict.fromkeys(names, "7")
+
+
+def test_one_answer_without_a_job_does_not_say_that_it_was_not_queued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_submission, "ARRIVAL_S", 0.0)  # the silence has lasted as long
+    job = make_job(tmp_path, "")
+    job.files.jobs.mkdir(exist_ok=True)
+    (point,) = job.plan.points
+    launch = Running(point=point, job="", started=START, scheduler="slurm", name=job.name)
+    assert job_submission.submit_job(SilentSlurm(), job, [launch], print) == ("7",)
 
 
 @pytest.mark.campaign
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", range(24, 1024, 100))
+@pytest.mark.parametrize("begin", range(16, 1016, 100))
 def test_no_launch_of_a_thousand_sweeps_has_two_living_jobs(begin: int, seeds: Seeds) -> None:
     check(seeds, range(begin, begin + 100))
