@@ -108,7 +108,7 @@ def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table
             headings=headings,
             rows=rows,
             texts=(),
-            note="POP's standard metrics, of means over launches (in turns all, else the middle half): the factors of "
+            note="POP's standard metrics, of means over launches: the factors of "
             "each multiply up to it. In brackets the 95 % interval, a bootstrap over launches, where there are 6. The "
             "ratio of a point's global efficiency to the base's is its efficiency in the report.",
         ),

@@ -101,7 +101,13 @@ def as_unknown(folder: Path, *words: str, **variables: str) -> subprocess.Comple
     [
         (("data", "list"), 0),
         (("status",), 2),
-        (("site",), 0),
+        (
+            (
+                "site",
+                "check",
+            ),
+            0,
+        ),
         (("sweep", "--dataset", "adult", "--nodes", "1", "--dry-run"), 0),
         (("run", "nowhere.py"), 2),
         (("data", "prepare", "adult", "--samples", "1000"), 0),

@@ -72,7 +72,7 @@ def test_a_time_needs_recorded_launches_and_the_same_machine() -> None:
     assert by_quantity(Repetition(old=run, new=run).results())[TIME] == NOT_COMPARED
     several = tuple(scaled(run, 1 + 0.01 * number) for number in range(6))
     assert by_quantity(Repetition(old=run, new=scaled(run, 1.05), others=several).results())[TIME] == CLOSE
-    assert by_quantity(Repetition(old=run, new=scaled(run, 1.5), others=several).results())[TIME] == DIFFERENT
+    assert by_quantity(Repetition(old=run, new=scaled(run, 1.7), others=several).results())[TIME] == DIFFERENT
     elsewhere = changed(run, machine=replace(run.provenance.machine, fingerprint="other"))
     assert by_quantity(Repetition(old=run, new=elsewhere, others=several).results())[TIME] == NOT_COMPARED
 

@@ -85,7 +85,7 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     """Two ranks train for half as long a step as one does, whose launches are of the first policy's sweep alone."""
 
     class Trained:
-        dropped, busy = 0, ""
+        dropped, not_made, busy = 0, 0, ""
 
         def __init__(self, *_: object, folder: Path, plans: Sequence[JobPlan], **__: object) -> None:
             SweepFolder(folder).rounds.mkdir(exist_ok=True)

@@ -51,15 +51,15 @@ def test_words_of_claims() -> None:
     assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % interval")
     few = judge_claim(
         ledger("speedup-of-an-epoch-beside-the-start"),
-        [sweep(SCALES, launches=3, change=before(compile_s=1.0))],
+        [sweep(SCALES, launches=2, change=before(compile_s=1.0))],
         pd.DataFrame(),
     )
     assert "(–)" not in few.finding.reason and " 1.00; a " in few.finding.reason
 
 
 def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path) -> None:
-    own = sweep({1: 2.0, 2: 1.25}, launches=3)
-    off = sweep({1: 2.0, 2: 1.0}, launches=3, sync="none")
+    own = sweep({1: 2.0, 2: 1.25}, launches=2)
+    off = sweep({1: 2.0, 2: 1.0}, launches=2, sync="none")
     for one in (own, off):
         for run in one.runs:
             write_run(tmp_path / run.point.workload.sync.replace(":", "-"), run)

@@ -194,6 +194,7 @@ class ObservedRank(PeerRank):
             self._compared_keys.append(observation.key)
             self._compare(observation, alone)
 
+    @np.errstate(all="ignore")  # the script may have asked NumPy to raise
     def _compare_state(self, divided: ObservedState, alone: ObservedState) -> None:
         """Compare what the variables of the ranks hold with what those of the witness do.
 
