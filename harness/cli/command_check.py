@@ -141,10 +141,12 @@ def _recent_launches(reference: "Measurement", judge: _Judge) -> "Measurement | 
     from harness.analysis.sessions import SESSION_GAP
     from harness.regression.baselines import read_studies
     from harness.regression.measurement import measurements, without
-    from harness.schema.sweep_folder import sweep_folders
+    from harness.schema.sweep_folder import last_written, sweep_folders
 
     since = datetime.now(UTC) - SESSION_GAP
-    for folder, study in read_studies(sweep_folders(judge.context.results)).readable:
+    oldest = (since - SESSION_GAP).timestamp()  # the clocks of hosts and of the file system differ
+    recent_folders = [folder for folder in sweep_folders(judge.context.results) if last_written(folder) >= oldest]
+    for folder, study in read_studies(recent_folders).readable:
         if (study.sweep.workload, study.sweep.data_id) != (reference.workload, reference.data_id):
             continue
         for measurement in measurements(load_sweep(folder), folder.name)[:1]:

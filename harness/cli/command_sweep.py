@@ -243,7 +243,7 @@ def _planned(plan: "SweepPlan") -> Answer:
     name = Pace(plan.wanted.points).name
     launches: list[tuple[Point, ...]] = []
     for job in plan.jobs:
-        launches += job.needed_blocks if job.shape == "block" else [(point,) for point in job.points]
+        launches += job.needed_blocks if job.in_turns else [(point,) for point in job.points]
     for number, points in enumerate(launches, start=1):
         cores = max(point.layout.cores for point in points)
         echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")

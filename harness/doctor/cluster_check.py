@@ -19,11 +19,11 @@ from harness.doctor.all_checks import OPERATION, PROBLEM, Diagnostic, check_worl
 from harness.schema.layout import Layout
 from harness.schema.sweep_folder import make_results
 from harness.sweep.allocation import current_allocation
-from harness.sweep.job_script import TEMPLATES, JobLaunch, JobScript, check_directives, render_script
+from harness.sweep.job_script import TEMPLATES, CheckLaunch, JobScript, check_directives, render_script
 from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.plan import Axes, combine, fill_nodes
 from harness.sweep.scheduler_answers import State
-from harness.sweep.schedulers import Job, Scheduler, choose_scheduler, open_scheduler, scheduler_class
+from harness.sweep.schedulers import Scheduler, choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import Site, refuse_recorded_secrets, walltime_seconds
 
 _NODES = 2
@@ -46,12 +46,23 @@ class NodeCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterJob:
-    """The job of a check: its files are in `folder`, its ranks are of `layout`."""
+    """The job of a check, called `name` in the queue: its files are in `folder`, its ranks are of `layout`."""
 
     scheduler: Scheduler
     layout: Layout
     folder: Path
-    job: Job
+    name: str
+    tasks: int = 0
+
+    @property
+    def script(self) -> Path:
+        """The script that is run."""
+        return self.folder / "check.sh"
+
+    @property
+    def log(self) -> Path:
+        """The file that takes the output of the script."""
+        return self.folder / "job.out"
 
     @property
     def end(self) -> Path:
@@ -70,9 +81,9 @@ def check_cluster(site: Site, results: Path, *, limit_s: float, say: Say) -> tup
     """
     scheduler, is_inside = _open_scheduler(site)
     check = _write_job(scheduler, _new_folder(results), is_inside=is_inside)
-    say(f"{check.job.script}: {check.layout}, at most {_WALLTIME}")
+    say(f"{check.script}: {check.layout}, at most {_WALLTIME}")
     if is_inside:
-        reply = run_program(["bash", str(check.job.script)], limit_s=min(limit_s, walltime_seconds(_WALLTIME)))
+        reply = run_program(["bash", str(check.script)], limit_s=min(limit_s, walltime_seconds(_WALLTIME)))
         state = State(phase="ended" if reply.code is not None else "running", exit_code=reply.code)
         write_atomic(scheduler.output(check.folder, "inside"), reply.out + reply.err)
         jobs: tuple[str, ...] = ("inside",)
@@ -117,22 +128,21 @@ def _write_job(scheduler: Scheduler, folder: Path, *, is_inside: bool) -> Cluste
     if not is_inside:
         limit = scheduler.limit()
         (layout, *_), _ = combine(fill_nodes(Axes(nodes=(_NODES,), threads=()), limit), limit)
-    launch = JobLaunch(name="sum", layout=layout, launcher=scheduler.launcher(layout), point_file="", record="")
-    name = f"doctor-{os.getpid()}"
+    check = ClusterJob(scheduler=scheduler, layout=layout, folder=folder, name=f"doctor-{os.getpid()}")
     script = JobScript(
-        name=name,
+        name=check.name,
         title="harness doctor --cluster",
         version=__version__,
-        script_name="check.sh",
+        script_name=check.script.name,
         workdir=str(Path.cwd()),
         layout=layout,
-        launches=(launch,),
+        launches=(CheckLaunch(layout=layout, launcher=scheduler.launcher(layout)),),
         environment=scheduler.environment(layout),
         python=sys.executable,
         jobs=str(folder),
         logs=str(folder),
         data_dir=None,
-        shape="check",
+        mode="check",
         node_check=scheduler.node_check(layout),
         node_check_s=_NODE_CHECK_S,
         walltime=_WALLTIME,
@@ -144,10 +154,8 @@ def _write_job(scheduler: Scheduler, folder: Path, *, is_inside: bool) -> Cluste
     for helper in scheduler.helpers(layout):
         write_atomic(folder / helper, (resource(TEMPLATES) / helper).read_text())
         (folder / helper).chmod(0o755)
-    path = folder / script.script_name
-    write_atomic(path, text)
-    job = Job(name=name, script=path, log=folder / "job.out")
-    return ClusterJob(scheduler=scheduler, layout=layout, folder=folder, job=job)
+    write_atomic(check.script, text)
+    return check
 
 
 def _wait_for_job(check: ClusterJob, limit_s: float, say: Say) -> tuple[State, tuple[str, ...]]:
@@ -158,7 +166,7 @@ def _wait_for_job(check: ClusterJob, limit_s: float, say: Say) -> tuple[State, t
     begin = time.monotonic()
     last_line = ""
     try:
-        jobs = scheduler.submit(check.job)
+        jobs = scheduler.submit(check)
         while state.phase != "ended" and time.monotonic() - begin < limit_s:
             time.sleep(scheduler.poll_s)
             state = scheduler.poll(jobs)[jobs[0]]
@@ -173,7 +181,7 @@ def _wait_for_job(check: ClusterJob, limit_s: float, say: Say) -> tuple[State, t
         if state.phase != "ended":
             left = jobs
             with contextlib.suppress(UserError):  # the error that led here is told
-                left = jobs or tuple(scheduler.find([check.job.name]).values())
+                left = jobs or tuple(scheduler.find([check.name]).values())
             scheduler.cancel(left)
 
 

@@ -333,16 +333,15 @@ class VariantTurns:
         place = self.layouts.index(layout)
         launcher = (*started.words[place], *variant.prefix)
         job_launch = JobLaunch(
-            name=name,
-            layout=layout,
+            point=launch.point,
             launcher=LaunchCommand(words=launcher),
             point_file=str(launch.point_file),
             record=str(record),
         )
         program = self._programs[launch.variant]
-        spec = launch_spec(job_launch, launch.point, record.parent, self._data_dir or None, python=program)
+        spec = launch_spec(job_launch, self._data_dir or None, python=program)
         changes = {**started.environments[place], **scratch, **spec.changes, **variant.environment()}
-        return replace(spec, changes=changes)
+        return replace(spec, name=name, changes=changes)
 
     def compare(self, threshold: float) -> Comparison:
         """Return the ratios by the blocks so far.

@@ -229,9 +229,10 @@ def sweep_folders(results: Path) -> tuple[Path, ...]:
     Written to: the study was asked for, or its folder gained or lost a launch.
     """
     folders = [file.parent for file in results.glob(f"*/{STUDY_FILE}")]
-    return tuple(sorted(folders, key=_last_written, reverse=True))
+    return tuple(sorted(folders, key=lambda folder: (last_written(folder), folder.name), reverse=True))
 
 
-def _last_written(folder: Path) -> tuple[float, str]:
+def last_written(folder: Path) -> float:
+    """Return when the sweep in `folder` was written to last, in seconds since 1970 by the file system's clock."""
     study = SweepFolder(folder).study
-    return max(folder.stat().st_mtime, study.stat().st_mtime), folder.name
+    return max(folder.stat().st_mtime, study.stat().st_mtime)

@@ -15,11 +15,12 @@ from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder, make_results
 from harness.sweep.finished_launches import Survey, other_code, set_aside
 from harness.sweep.job_cost import NodeHours, ask_accounts
-from harness.sweep.job_loop import Launches
+from harness.sweep.job_loop import Launches, LaunchTally
+from harness.sweep.job_plan import Job
 from harness.sweep.job_script import write_job
 from harness.sweep.job_submission import identify, own_jobs
 from harness.sweep.plan import launch_order
-from harness.sweep.planned_launches import LaunchTally, SweepCommand, SweepPlan, WantedLaunches, launch
+from harness.sweep.planned_launches import SweepCommand, SweepPlan, WantedLaunches, launch
 from harness.sweep.progress import Pace, display, say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
@@ -103,8 +104,9 @@ def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCA
             command.note()
         if scheduler.survives_client:
             command.cost(plan)
-        for job in plan.jobs:
-            write_job(job, scheduler, folder=files.path, data_dir=context.data_dir, template=submission.template)
+        for job_plan in plan.jobs:
+            job = Job(plan=job_plan, files=SweepFolder(files.path.resolve()))
+            write_job(job, scheduler, data_dir=context.data_dir, template=submission.template)
     return plan
 
 
@@ -246,6 +248,7 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
                 pace=Pace(launch_order(sweep, sweep.layouts)),
                 progress=progress,
                 carried=carried,
+                gives_up=True,
             ).run()
         ask_accounts(files, scheduler)
     return count_asked(carried), False

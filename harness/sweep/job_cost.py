@@ -43,9 +43,9 @@ def time_limit(
         return request.limit_s(plan.layout.nodes)
     estimated_s = _estimated_s(plan, past)
     if estimated_s is None:
-        total = FIRST_LIMIT_S * (1 if plan.shape == "block" else plan.repeats)
+        total = FIRST_LIMIT_S * (1 if plan.in_turns else plan.repeats)
     else:
-        if plan.shape == "block":
+        if plan.in_turns:
             estimated_s *= max(1.0, _BLOCKS / len(plan.needed_blocks))
         total = 60.0 * math.ceil((_RESERVE * estimated_s + _START_S) / 60)
     if limit is not None and limit.walltime:

@@ -13,20 +13,21 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.exit_codes import AGAIN
+from harness.base.record_words import shell_line
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import Failure, RunRecord, decode_file
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import check_record, set_aside
 from harness.sweep.job_cost import note_ended
-from harness.sweep.job_plan import JobPlan, queue_name, without_layouts
+from harness.sweep.job_plan import Job, JobPlan, without_layouts
 from harness.sweep.job_script import write_job
 from harness.sweep.job_submission import QueueRoom, submit_job
 from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.plan import format_seconds
 from harness.sweep.progress import Display, Pace
 from harness.sweep.scheduler_answers import NotQueued, QueueFull, State, SubmissionRefused, UnreadableAnswer
-from harness.sweep.schedulers import Job, Scheduler
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission
 from harness.sweep.sweep_files import Running, file_failure, write_failure, write_running
 from harness.sweep.turn_block import SeriesProgress, WhyEnded
@@ -35,7 +36,7 @@ from harness.sweep.turn_block import SeriesProgress, WhyEnded
 
 _TAIL_LINES = 30
 GRACE_S = 30.0  # NFS may show a record half a minute after the job that wrote it has ended (acdirmin)
-MISSING_S = 60.0  # how long a job that no answer lists may still be there: without job history none says its end
+MISSING_S = 60.0  # how long no answer lists a job before the scheduler is asked for that job alone, again and again
 # PBS writes it into the job's output; without job history nothing else tells it.
 _TIME_LIMIT = re.compile(r"walltime (?P<used>\d+) exceeded limit (?P<limit>\d+)")
 
@@ -45,8 +46,7 @@ class LaunchOutcome:
     """The end of a launch: its record with the `doubts` about it, or None and the `reason` why.
 
     `again` says that it was stopped with a checkpoint: submitted again it goes on from there. One that is `not_made`
-    is of a block that its job had no time for, or did not need. Without `end_known` the scheduler no longer lists its
-    job, and nothing says that it has ended: it is not submitted again by itself.
+    is of a block that its job had no time for, or did not need.
     """
 
     record: RunRecord | None = None
@@ -54,7 +54,6 @@ class LaunchOutcome:
     reason: str = ""
     again: bool = False
     not_made: bool = False
-    end_known: bool = True
 
     @property
     def text(self) -> str:
@@ -68,13 +67,16 @@ class LaunchOutcome:
 class FirstSeen:
     """When that which may pass was first seen, by the monotonic clock; `settle` remembers it between its calls.
 
-    Jobs that no answer lists (`missing`) and that may be requeued (`requeued`), by identifier; launches that ended
-    well and have left no record (`unrecorded`), by folder.
+    Jobs that no answer lists (`missing`; of those asked for alone since then) and that may be requeued (`requeued`), by
+    identifier; launches that ended well and have left no record (`unrecorded`), by folder. Of the missing jobs the
+    scheduler `disowned` some: they have ended. The `unexplained` may be there still.
     """
 
     missing: dict[str, float] = field(default_factory=dict)
     requeued: dict[str, float] = field(default_factory=dict)
     unrecorded: dict[str, float] = field(default_factory=dict)
+    disowned: set[str] = field(default_factory=set)
+    unexplained: set[str] = field(default_factory=set)
 
 
 def settle(
@@ -83,7 +85,7 @@ def settle(
     """Return what became of a launch, None while that is open, and keep its failure beside the sweep.
 
     A launch that left a record has succeeded though its job goes on with others; one that left none has
-    failed when its job has ended, or is not listed and left its exit code or stays away.
+    failed when its job has ended: as the scheduler says, or the launch's exit code. A job that no answer lists has not.
     """
     point = running.point
     launch = files.launch(point.folder)
@@ -113,17 +115,35 @@ def settle(
         return None
     reason = _keep_failure(files, running, state, scheduler)
     again = code == AGAIN and not state.forced and launch.has_checkpoint
-    return LaunchOutcome(reason=reason, again=again, end_known=state.phase == "ended" or exited)
+    return LaunchOutcome(reason=reason, again=again)
 
 
 def _is_over(running: Running, state: State, scheduler: Scheduler, seen: FirstSeen, *, exited: bool) -> bool:
-    """Return whether a job has ended; one that is not listed has when its launch `exited`, or it stays missing."""
+    """Return whether a job has ended; one that is not listed has if its launch `exited` or the scheduler disowns it."""
+    job = running.job
     if state.phase != "unknown":
-        seen.missing.pop(running.job, None)
+        seen.missing.pop(job, None)
+        seen.disowned.discard(job)
+        seen.unexplained.discard(job)
         return state.phase == "ended"
-    if exited or not scheduler.survives_client:
+    if exited or not scheduler.survives_client or job in seen.disowned:
         return True
-    return not _lasts_less(MISSING_S, seen.missing, running.job)
+    if _lasts_less(MISSING_S, seen.missing, job):
+        return False
+    if scheduler.disowns(job):
+        seen.unexplained.discard(job)
+        seen.disowned.add(job)
+        return True
+    seen.unexplained.add(job)
+    seen.missing[job] = time.monotonic()
+    return False
+
+
+def give_up(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> LaunchOutcome:
+    """Return that a launch is given up whose job no answer lists, and keep that as its failure beside the sweep."""
+    ends = shell_line([*scheduler.canceller, running.job])
+    text = f"given up: {scheduler.title} does not list job {running.job}; if it is there all the same, `{ends}` ends it"
+    return LaunchOutcome(reason=_keep_failure(files, running, state, scheduler, text))
 
 
 def _lasts_less(seconds: float, first_seen: dict[str, float], name: str) -> bool:
@@ -156,14 +176,16 @@ def _doubts(record: RunRecord) -> str:
     return ", beside other work" if record.met else ""
 
 
-def _keep_failure(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> str:
-    """Write down why a launch failed, and return it."""
+def _keep_failure(
+    files: SweepFolder, running: Running, state: State, scheduler: Scheduler, explanation: str = ""
+) -> str:
+    """Write down why a launch failed, and return it; the scheduler explains it where there is no `explanation`."""
     point = running.point
     log = read_output(files.log(point.folder))
     job = read_output(scheduler.output(files.logs, running.job))
     code = _exit_code(files, point, state)
     printed = first_error(log) or first_error(job)
-    explanation = scheduler.explain(state)
+    explanation = explanation or scheduler.explain(state)
     late = _limit_in_output(files, running, scheduler)
     if late:
         reason = f"its time limit of {late['limit']} s ended it after {late['used']} s"
@@ -196,14 +218,27 @@ _SPOILT = 2  # launches in a row whose times are not valid, before a busy machin
 _USUAL = {"", "None", "Resources", "Priority", "BeginTime", "Dependency", "Prolog"}
 
 
+@dataclass(kw_only=True, slots=True)
+class LaunchTally:
+    """How many launches of a command failed, how many were not tried, and what kept cores busy for too long.
+
+    `not_made` are those of blocks for which the time limit of their job left no time.
+    """
+
+    failed: int = 0
+    dropped: int = 0
+    not_made: int = 0
+    busy: str = ""
+
+
 @dataclass(kw_only=True)
 class Launches:
     """The launches of one command: the jobs of `plans`, and what is `carried` over from the queue.
 
     With `resubmits` a launch that was stopped with a checkpoint is submitted again, as often as it goes on, and one
     that failed as often as the request says. With `timed` cores of this machine that other processes keep busy are
-    waited for, before the first launch and after two in a row without valid times; `busy` says what kept them so for
-    too long.
+    waited for, before the first launch and after two in a row without valid times. One that `gives_up` has the user's
+    word that jobs which no answer lists are over.
     """
 
     scheduler: Scheduler
@@ -215,10 +250,10 @@ class Launches:
     carried: Iterable[Running] = ()
     resubmits: bool = False
     timed: bool = False
+    gives_up: bool = False
 
     def __post_init__(self) -> None:
-        self.failed = self.dropped = self.not_made = 0
-        self.busy = ""
+        self._tally = LaunchTally()
         self._waiting = list(self.plans)
         self._running = {running.point.folder: running for running in self.carried}
         self._states: dict[str, State] = {running.job: State(phase="queued") for running in self._running.values()}
@@ -226,6 +261,7 @@ class Launches:
         self._seen = FirstSeen()
         self._submitting_since: float | None = None  # a job that does not reach the queue
         self._silent_since: float | None = None  # a scheduler that does not answer
+        self._unexplained_since: float | None = None  # nothing but jobs that no answer lists
         self._said: set[str] = set()
         self._noted = 0.0
         self._over: list[Running] = []
@@ -237,11 +273,12 @@ class Launches:
         self._refused: SubmissionRefused | None = None
         self._room = QueueRoom()
 
-    def run(self) -> int:
-        """Launch all, in order, and return how many failed. An interruption ends jobs only if they are children.
+    def run(self) -> LaunchTally:
+        """Launch all, in order, and return what became of them. An interruption ends jobs only if they are children.
 
         Raises:
-            UserError: the scheduler took none of them, or its answers stay away or cannot be read.
+            UserError: the scheduler took none of them, its answers stay away or cannot be read, or it is not known of
+                any job that is left whether it is there.
         """
         pause = self.scheduler.poll_s
         slowest = _SLOWEST_POLL_S if self.scheduler.survives_client else pause
@@ -250,6 +287,7 @@ class Launches:
                 self._submit()
                 time.sleep(pause)
                 changed = self._poll()
+                self._end_if_all_unexplained()
                 # A queue that does not move is asked ever more seldom.
                 pause = self.scheduler.poll_s if changed else min(pause * 1.2, slowest)
         finally:
@@ -262,15 +300,34 @@ class Launches:
                 self.progress.say(f"scheduler commands: {called}")
         if self._refused is not None and not self._submitted:
             raise self._refused
-        return self.failed
+        return self._tally
 
     def take_in(self) -> None:
-        """Settle what has ended; submit nothing. What the scheduler does not list is asked for until that is sure."""
+        """Settle what has ended; submit nothing. What no answer lists is asked for by itself, once."""
         self._poll()
-        while any(state.phase == "unknown" for state in self._states.values()) and self._running:
+        while any(self._states[job].phase == "unknown" for job in self._jobs() - self._seen.unexplained):
             time.sleep(self.scheduler.poll_s)
             self._poll()
         self._note(now=True)
+
+    def _end_if_all_unexplained(self) -> None:
+        """Raise a UserError when nothing has been known for long of any job that is left; their launches stay noted."""
+        jobs = self._jobs()
+        if not jobs or not jobs <= self._seen.unexplained:
+            self._unexplained_since = None
+            return
+        if self._unexplained_since is None:
+            self._unexplained_since = time.monotonic()
+        if time.monotonic() - self._unexplained_since > PATIENCE_S:
+            raise UserError("; ".join(self._of_unexplained(job) for job in sorted(jobs)))
+
+    def _of_unexplained(self, job: str) -> str:
+        """Return what is said of a job that no answer lists."""
+        given_up = shell_line(["harness", "cancel", self.folder.name])
+        return (
+            f"job {job}: {self.scheduler.title} does not list it, and nothing says that it has ended, so that its "
+            f"launches are not submitted again: `{given_up}` gives them up"
+        )
 
     @property
     def _files(self) -> SweepFolder:
@@ -289,11 +346,13 @@ class Launches:
             self._say(waits)
         if not batch or waits is not None or self._disturbed():
             return
-        prepared = [self._prepare(plan) for plan in batch]
+        jobs = [Job(plan=plan, files=SweepFolder(self.folder.resolve())) for plan in batch]
+        for job in jobs:
+            self._prepare(job)
         self._note(now=True)
         try:
-            for plan, job in zip(batch, prepared, strict=True):
-                if plan in self._waiting and not self._submit_one(plan, job):
+            for job in jobs:
+                if job.plan in self._waiting and not self._submit_one(job):
                     return
                 self._note(now=False)
         finally:
@@ -305,7 +364,7 @@ class Launches:
 
     def _batch(self) -> list[JobPlan]:
         """Return the jobs that may be submitted now: as many as the queue has room for."""
-        jobs = self._jobs()
+        jobs = len(self._jobs())
         if not self._room.takes_more(jobs):
             return []
         batch: list[JobPlan] = []
@@ -316,9 +375,9 @@ class Launches:
             jobs += plan.jobs
         return batch
 
-    def _jobs(self) -> int:
-        """Return how many jobs of this sweep are in the queue or running."""
-        return len({running.job for running in self._running.values() if running.job})
+    def _jobs(self) -> set[str]:
+        """Return the jobs of this sweep that are in the queue or running."""
+        return {running.job for running in self._running.values() if running.job}
 
     def _disturbed(self) -> bool:
         """Wait for cores that others keep busy, where that is due; return whether nothing more is tried, as they are.
@@ -331,24 +390,24 @@ class Launches:
         try:
             self.scheduler.wait_for_cores(max(plan.layout.cores for plan in self._waiting), self.progress.say)
         except UserError as error:
-            if any(plan.shape == "block" for plan in self._waiting):
+            if any(plan.in_turns for plan in self._waiting):
                 self.progress.say(
                     "not waiting any longer: turns that other processes disturb are left out of the ratios"
                 )
                 return False
             left = sum(len(plan.points) for plan in self._waiting)
-            self.busy = str(error)
+            self._tally.busy = str(error)
             self._waiting = []
-            self.dropped += left
+            self._tally.dropped += left
             self.progress.dropped(left)
             return True
         return False
 
-    def _prepare(self, plan: JobPlan) -> Job:
+    def _prepare(self, job: Job) -> None:
         """Write the files of a job, and that it is about to be submitted: if this process dies, its name finds it."""
+        plan = job.plan
         extra = set(plan.extra)
-        in_turns = plan.shape == "block"
-        block_of = plan.block_of_launches() if in_turns else {}
+        block_of = plan.block_of_launches() if plan.in_turns else {}
         for index, point in enumerate(plan.launches):
             set_aside(self._files, point.folder)
             self._begun[point.folder] = time.monotonic()
@@ -357,25 +416,25 @@ class Launches:
                 job="",
                 started=datetime.now(UTC),
                 scheduler=self.scheduler.name,
-                name=queue_name(self.folder, plan),
-                task=index if plan.shape == "array" else -1,
-                together=len({peer.layout for peer in plan.points}) if in_turns else 1,
+                name=job.name,
+                task=index if job.tasks else -1,
+                together=len({peer.layout for peer in plan.points}) if plan.in_turns else 1,
                 block=block_of.get(point, 0),
                 extra=point in extra,
             )
         data_dir = None if self.submission.data_dir is None else Path(self.submission.data_dir)
-        template = self.submission.template
-        return write_job(plan, self.scheduler, folder=self.folder, data_dir=data_dir, template=template)
+        write_job(job, self.scheduler, data_dir=data_dir, template=self.submission.template)
 
-    def _submit_one(self, plan: JobPlan, job: Job) -> bool:
+    def _submit_one(self, job: Job) -> bool:
         """Submit one job that waits; return False when nothing more is to be submitted for now."""
+        plan = job.plan
         if not self.scheduler.survives_client:
             self.progress.started(self.pace.name(*plan.points))
         launches = [self._running[point.folder] for point in plan.launches]
         folders = {launch.point.folder for launch in launches}
         self._open |= folders
         try:
-            identifiers = submit_job(self.scheduler, self._files, job, launches, self.progress.say)
+            identifiers = submit_job(self.scheduler, job, launches, self.progress.say)
         except QueueFull as error:
             self._open -= folders
             return self._leave_alone(plan, error)
@@ -407,7 +466,7 @@ class Launches:
         Raises:
             QueueFull: none of its jobs is this sweep's.
         """
-        jobs = self._jobs()
+        jobs = len(self._jobs())
         if not jobs and error.certain:
             raise error
         if not jobs:  # nothing of this sweep can be what is too much
@@ -425,7 +484,7 @@ class Launches:
         for point in points:
             failure = Failure(point=point, ended=datetime.now(UTC), exit_code=-1, reason=reason, tail="", seconds=0.0)
             write_failure(self._files, failure)
-        self.failed += len(points)
+        self._tally.failed += len(points)
         self.progress.dropped(len(points))
         self._say(f"not submitted, {len(points)} of the launches, {plan.layout}: {reason}")
 
@@ -451,9 +510,13 @@ class Launches:
             old = before.get(running.job)
             self._tell(running, old, state)
             outcome = settle(self._files, running, state, self.scheduler, self._seen)
+            if outcome is None and self.gives_up and running.job in self._seen.unexplained:
+                outcome = give_up(self._files, running, state, self.scheduler)
             if outcome is not None:
                 self._settled(running, outcome, state)
                 changed = True
+        for job in sorted(self._jobs() & self._seen.unexplained):
+            self._say(self._of_unexplained(job))
         if changed:
             self._note(now=False)
         return changed
@@ -486,7 +549,7 @@ class Launches:
         if outcome.record is None and self._goes_on(point, outcome):
             text = f"{outcome.reason}; submitted again"
         elif outcome.record is None:
-            self.failed += 1
+            self._tally.failed += 1
             self._give_up(point.layout, outcome)
         else:
             text = self._finished(running, outcome.record, text)
@@ -497,7 +560,7 @@ class Launches:
     def _count_not_made(self, running: Running) -> None:
         """Count a launch that is asked for and of whose block nothing stands."""
         if not running.extra:
-            self.not_made += 1
+            self._tally.not_made += 1
             self.progress.dropped(1)
 
     def _tell_blocks(self, running: Running, state: State) -> None:
@@ -533,10 +596,10 @@ class Launches:
         if not self.resubmits:
             return False
         if not outcome.again:
-            if not outcome.end_known or self._tried[point.folder] >= self.scheduler.request.retries:
+            if self._tried[point.folder] >= self.scheduler.request.retries:
                 return False
             self._tried[point.folder] += 1
-        self._waiting.append(JobPlan(shape="jobs", points=(point,)))
+        self._waiting.append(JobPlan(mode="jobs", points=(point,)))
         return True
 
     def _give_up(self, layout: Layout, outcome: LaunchOutcome) -> None:
@@ -546,7 +609,7 @@ class Launches:
             return
         dropped = len(self._take_out({layout}))
         if dropped:
-            self.dropped += dropped
+            self._tally.dropped += dropped
             self.progress.dropped(dropped)
             self._say(f"{layout}: failed twice in the same way, so {dropped} more are not tried")
 

@@ -1,4 +1,4 @@
-"""Which launches share a job: one each, an array, an allocation in which they follow each other, or a turn block."""
+"""Which launches share a job: one each, an array, or an allocation in which all train, in turns or one by one."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.schema.layout import Layout, layout_order
 from harness.schema.point import Point, digest
+from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import IMAGENET, survives
 
 
@@ -14,15 +15,17 @@ from harness.schema.workload import IMAGENET, survives
 class JobPlan:
     """The launches of one job, in launch order.
 
-    `shape`: ``jobs`` (one launch), ``array`` (a task for each launch), ``nested`` (an allocation of the largest size,
-    in which all follow each other) or ``block`` (in turns, block after block). A job of blocks goes on with the `extra`
-    launches while the speedups are not known well enough. Where memory does not hold all launches of a repeat, the one
-    that the others are compared with is in each of its blocks.
+    `mode` is that of `JobRequest`: ``jobs`` (one launch), ``array`` (a task for each launch) or ``turns`` (an
+    allocation of the largest size for all). There they train `in_turns`, block after block; those that cannot wait for
+    a turn follow each other. A job of blocks goes on with the `extra` launches while the speedups are not known well
+    enough. Where memory does not hold all launches of a repeat, the one that the others are compared with is in each of
+    its blocks.
     """
 
-    shape: str
+    mode: str
     points: tuple[Point, ...]
     extra: tuple[Point, ...] = ()
+    in_turns: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -32,7 +35,7 @@ class JobPlan:
     @property
     def is_shared(self) -> bool:
         """Whether launches share one job's nodes."""
-        return self.shape in ("nested", "block")
+        return self.mode == "turns"
 
     @property
     def repeats(self) -> int:
@@ -42,7 +45,7 @@ class JobPlan:
     @property
     def jobs(self) -> int:
         """How many jobs it is in a queue: an array has one for each launch."""
-        return len(self.points) if self.shape == "array" else 1
+        return len(self.points) if self.mode == "array" else 1
 
     @property
     def needed_blocks(self) -> tuple[tuple[Point, ...], ...]:
@@ -78,28 +81,28 @@ def _split_into_blocks(points: Iterable[Point]) -> tuple[tuple[Point, ...], ...]
     return tuple(map(tuple, blocks))
 
 
-def plan_jobs(points: Iterable[Point], shape: str) -> tuple[JobPlan, ...]:
-    """Return the jobs for `points`, in the order of their first launches.
+def plan_jobs(points: Iterable[Point], mode: str) -> tuple[JobPlan, ...]:
+    """Return the jobs for `points`, in the order of their first launches, of which none waits for a turn.
 
     An array's tasks are the same, so each layout has its own; a single task is a plain job. Launches that share
-    a nested allocation have the same ranks per node, threads and GPUs, so that every smaller one runs on the
+    an allocation have the same ranks per node, threads and GPUs, so that every smaller one runs on the
     first nodes of the larger ones.
     """
     sharing: dict[object, list[Point]] = {}
     for point in points:
-        sharing.setdefault(_shared(point, shape), []).append(point)
+        sharing.setdefault(_shared(point, mode), []).append(point)
     return tuple(
-        JobPlan(shape="jobs" if len(launches) == 1 and shape == "array" else shape, points=tuple(launches))
+        JobPlan(mode="jobs" if len(launches) == 1 and mode == "array" else mode, points=tuple(launches))
         for launches in sharing.values()
     )
 
 
-def _shared(point: Point, shape: str) -> object:
-    """Return what launches have in common that share a job of `shape`."""
+def _shared(point: Point, mode: str) -> object:
+    """Return what launches have in common that share a job of `mode`."""
     layout = point.layout
-    if shape == "array":
+    if mode == "array":
         return layout
-    if shape == "nested":
+    if mode == "turns":
         return (layout.ranks_per_node, layout.threads, layout.gpus_per_rank)
     return point
 
@@ -158,11 +161,11 @@ def plan_turn_blocks(
         base = min(turning, key=lambda point: layout_order(point.layout), default=None)
         others = [point for point in launches if point != base]
         if base is None or not others:
-            plans += [JobPlan(shape="jobs", points=(point,)) for point in launches]
+            plans += [JobPlan(mode="jobs", points=(point,)) for point in launches]
             continue
         for fitting, note in _in_memory(base, others, memory):
             notes |= dict.fromkeys(note)
-            plans.append(JobPlan(shape="block", points=(base, *fitting)))
+            plans.append(JobPlan(mode="turns", points=(base, *fitting), in_turns=True))
     return tuple(plans), tuple(notes)
 
 
@@ -188,26 +191,29 @@ def plan_allocations(
     *,
     allocations: int = 1,
     most_blocks: int = 0,
+    queued: Collection[str] = (),
 ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
     """Return the jobs of a batch system for the missing `points`: one for each allocation, and what to say of them.
 
     An allocation has a turn block for each of its repeats, one after the other; of several allocations each has every
     so many-th repeat. All launches of a job have the same ranks per node, threads and GPUs. A single job of which no
     launch has been made goes on to `most_blocks` blocks. Launches that cannot wait for a turn, and those of a single
-    layout, follow each other in an allocation of their own.
+    layout, follow each other in an allocation of their own. So do those whose base is in another job: of the folders
+    that are `queued`.
     """
-    plans = list(plan_jobs((point for point in points if not takes_turns(point)), "nested"))
+    plans = list(plan_jobs((point for point in points if not takes_turns(point)), "turns"))
     waiting = [point for point in points if takes_turns(point)]
     notes: dict[str, None] = {}
 
     def kind_of(point: Point) -> tuple[object, ...]:
-        return (_shared(point, "nested"), point.repeat % allocations)
+        return (_shared(point, "turns"), point.repeat % allocations)
 
     for kind in dict.fromkeys(map(kind_of, waiting)):
         missing = [point for point in waiting if kind_of(point) == kind]
         turning = [point for point in all_points if takes_turns(point) and kind_of(point) == kind]
         bases = _bases(turning)
         base = next(iter(bases.values()))
+        bases = {repeat: point for repeat, point in bases.items() if point.folder not in queued}
         one_of_each = {point.layout: point for point in missing if point.layout != base.layout}
         at_a_time: list[set[Layout]] = []
         for fitting, note in _in_memory(base, list(one_of_each.values()), memory):
@@ -216,10 +222,10 @@ def plan_allocations(
         in_blocks = _with_bases(bases, missing, at_a_time)
         if in_blocks:
             extra = _extra(in_blocks, most_blocks) if allocations == 1 and len(missing) == len(turning) else ()
-            plans.append(JobPlan(shape="block", points=in_blocks, extra=extra))
+            plans.append(JobPlan(mode="turns", points=in_blocks, extra=extra, in_turns=True))
         rest = tuple(point for point in missing if point not in in_blocks)
         if rest:
-            plans.append(JobPlan(shape="nested", points=rest))
+            plans.append(JobPlan(mode="turns", points=rest))
     return tuple(plans), tuple(notes)
 
 
@@ -234,7 +240,7 @@ def _with_bases(
 ) -> tuple[Point, ...]:
     """Return the `points` of the layouts of each block, repeat by repeat, each block with its base first."""
     launches: list[Point] = []
-    for repeat in sorted({point.repeat for point in points}):
+    for repeat in sorted({point.repeat for point in points} & bases.keys()):
         for layouts in at_a_time:
             others = [point for point in points if point.repeat == repeat and point.layout in layouts]
             if others:
@@ -260,27 +266,53 @@ def without_layouts(plans: Iterable[JobPlan], layouts: Collection[Layout]) -> tu
             remaining.append(plan)
         elif rest:
             extra = tuple(point for point in plan.extra if point.layout not in layouts)
-            remaining.append(_smaller(plan.shape, rest, extra))
+            remaining.append(_smaller(plan, rest, extra))
     return remaining, taken
 
 
-def _smaller(shape: str, points: tuple[Point, ...], extra: tuple[Point, ...]) -> JobPlan:
-    """Return the job of the launches that are left of one of `shape`: a single layout takes no turns."""
+def _smaller(plan: JobPlan, points: tuple[Point, ...], extra: tuple[Point, ...]) -> JobPlan:
+    """Return the job of the launches that are left of those of `plan`: a single layout takes no turns."""
     if len(points) == 1:
-        return JobPlan(shape="jobs", points=points)
-    if shape == "block" and len({point.layout for point in points}) == 1:
-        return JobPlan(shape="nested", points=points)
-    return JobPlan(shape=shape, points=points, extra=extra)
+        return JobPlan(mode="jobs", points=points)
+    if plan.in_turns and len({point.layout for point in points}) == 1:
+        return JobPlan(mode="turns", points=points)
+    return replace(plan, points=points, extra=extra)
 
 
 QUEUE_NAME = re.compile(r"[a-z0-9]{1,5}-[0-9a-f]{8}")
-"""What `queue_name` returns."""
+"""What the name of a job is."""
 
 
-def queue_name(folder: Path, plan: JobPlan) -> str:
-    """Return the job's name in the queue: the same for the same launches of the same folder, at most 14 characters.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What is submitted: the launches of `plan`, by a script among the `files` of their sweep."""
 
-    It begins with that of the data set or script, by which people know it.
-    """
-    stem = re.sub(r"[^a-z0-9]|^[0-9]+", "", plan.points[0].workload.name.lower())[:5] or "h"
-    return f"{stem}-{digest((str(folder.resolve()), [point.key for point in plan.points]))[:8]}"
+    plan: JobPlan
+    files: SweepFolder
+
+    @property
+    def name(self) -> str:
+        """Its name in the queue: the same for the same launches of the same folder, at most 14 characters.
+
+        It begins with that of the data set or script, by which people know it.
+        """
+        stem = re.sub(r"[^a-z0-9]|^[0-9]+", "", self.plan.points[0].workload.name.lower())[:5] or "h"
+        keys = [point.key for point in self.plan.points]
+        return f"{stem}-{digest((str(self.files.path.resolve()), keys))[:8]}"
+
+    @property
+    def script(self) -> Path:
+        """The script that is run."""
+        if self.plan.mode == "jobs":
+            return self.files.script(self.plan.points[0].folder)
+        return self.files.script(f"{'block' if self.plan.in_turns else self.plan.mode}-{self.name}")
+
+    @property
+    def log(self) -> Path:
+        """The file that takes the output of the referee, or of the first launch where there is none."""
+        return self.files.log(self.name if self.plan.in_turns else self.plan.points[0].folder)
+
+    @property
+    def tasks(self) -> int:
+        """The number of an array's tasks, 0 for a job that is none."""
+        return self.plan.jobs if self.plan.mode == "array" else 0

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +19,9 @@ from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.block_estimate import PastLaunches, past_launches
 from harness.sweep.job_cost import time_limit
-from harness.sweep.job_plan import JobPlan, queue_name
+from harness.sweep.job_plan import Job, JobPlan
 from harness.sweep.launch_command import LaunchCommand, surviving
-from harness.sweep.schedulers import Job, Scheduler
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest, Site, walltime
 from harness.sweep.turn_block import BlockSeries, LaunchSpec, TurnBlock
 
@@ -33,13 +33,30 @@ _ENDING_S = 30.0  # of a job's time limit: what its start and its last block's e
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobLaunch:
-    """One point of a job. `name` is its folder's name; `launcher` starts its ranks."""
+    """A launch of `point`: `launcher` starts its ranks, which read `point_file` and write the folder `record`."""
 
-    name: str
-    layout: Layout
+    point: Point
     launcher: LaunchCommand
     point_file: str
     record: str
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.point.folder
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of its ranks."""
+        return self.point.layout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckLaunch:
+    """Ranks of a `layout` that check and train nothing, and the `launcher` that starts them."""
+
+    layout: Layout
+    launcher: LaunchCommand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +65,9 @@ class JobScript:
 
     `name` is the job's name in the queue. `launches` are those of one job, of blocks one of each layout. `layout` is
     that of the largest launch. `node_check` are the words that try a node, for at most `node_check_s` seconds.
-    `request` and `site` hold the directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is
-    exported, a value of None is unset; `binds` are the folders that a container needs. Paths are absolute.
+    `mode` and `in_turns` are those of its plan; the `mode` of the doctor's script is ``check``. `request` and `site`
+    hold the directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of
+    None is unset; `binds` are the folders that a container needs. Paths are absolute.
     """
 
     name: str
@@ -58,14 +76,15 @@ class JobScript:
     script_name: str
     workdir: str
     layout: Layout
-    launches: tuple[JobLaunch, ...]
+    launches: tuple[JobLaunch | CheckLaunch, ...]
     environment: Mapping[str, str | None]
     python: str
     jobs: str
     logs: str
     data_dir: str | None
     binds: tuple[str, ...] = ()
-    shape: str = "jobs"
+    mode: str = "jobs"
+    in_turns: bool = False
     node_check: tuple[str, ...] = ()
     node_check_s: int = 120
     walltime: str = ""
@@ -144,53 +163,40 @@ def _words(words: tuple[str, ...]) -> str:
     )
 
 
-def write_job(
-    plan: JobPlan, scheduler: Scheduler, *, folder: Path, data_dir: Path | None, template: str | None = None
-) -> Job:
-    """Write the point files and the script of one job under the sweep's `folder` and return the job.
+def write_job(job: Job, scheduler: Scheduler, *, data_dir: Path | None, template: str | None = None) -> None:
+    """Write the script of `job` and what it reads.
 
     Raises:
         UserError: the folder cannot be written to, or the user's `template` is wrong.
     """
-    files = SweepFolder(folder.resolve())
-    name = queue_name(files.path, plan)
-    first = plan.points[0].folder
-    path = files.script(first if plan.shape == "jobs" else f"{plan.shape}-{name}")
-    launches = tuple(_job_launch(point, scheduler, files) for point in _named_in_script(plan, scheduler))
+    files = job.files
+    launches = tuple(_job_launch(point, scheduler, files) for point in _named_in_script(job.plan, scheduler))
     data_folder = str(data_dir.resolve()) if data_dir is not None else None
     request = scheduler.request
-    past = past_launches(files, request.partition) if plan.is_shared else PastLaunches()
-    job = _JobFiles(
-        plan=plan,
-        scheduler=scheduler,
-        files=files,
-        path=path,
-        launches=launches,
-        limit_s=time_limit(plan, request, scheduler.limit(), past),
-        data_dir=data_folder,
-    )
-    text = render_script(template or scheduler.template, job.script(), scheduler.path)
+    past = past_launches(files, request.partition) if job.plan.is_shared else PastLaunches()
+    limit_s = time_limit(job.plan, request, scheduler.limit(), past)
+    variables = _script_variables(job, scheduler, launches, data_folder, limit_s)
+    text = render_script(template or scheduler.template, variables, scheduler.path)
     check_directives(text, scheduler, template or scheduler.template)
-    for point in plan.launches:
+    for point in job.plan.launches:
         write_atomic(files.point(point.folder), encode(point))
         write_atomic(files.log(point.folder), "")
         for left in (files.exit_code(point.folder), files.words(point.folder), files.lost_nodes(point.folder)):
             remove_file(left)
-    for helper in scheduler.helpers(plan.layout):
+    for helper in scheduler.helpers(job.plan.layout):
         program = files.jobs / helper
         write_atomic(program, (resource(TEMPLATES) / helper).read_text())
         program.chmod(0o755)
-    write_atomic(path, text)
-    if plan.shape == "block":
-        write_atomic(path.with_suffix(".json"), encode(job.series()))
-        remove_file(files.blocks_made(name))
-        return Job(name=name, script=path, log=files.log(name))
-    return Job(name=name, script=path, log=files.log(first), tasks=plan.jobs if plan.shape == "array" else 0)
+    write_atomic(job.script, text)
+    if job.plan.in_turns:
+        series = _series(job, scheduler, launches, data_folder, limit_s)
+        write_atomic(job.script.with_suffix(".json"), encode(series))
+        remove_file(files.blocks_made(job.name))
 
 
 def _named_in_script(plan: JobPlan, scheduler: Scheduler) -> tuple[Point, ...]:
     """Return the launches that a job's script names: of the blocks of a batch system the first of each layout."""
-    if plan.shape != "block" or not scheduler.survives_client:
+    if not plan.in_turns or not scheduler.survives_client:
         return plan.points
     first_of: dict[Layout, Point] = {}
     for point in plan.points:
@@ -200,107 +206,99 @@ def _named_in_script(plan: JobPlan, scheduler: Scheduler) -> tuple[Point, ...]:
 
 def _job_launch(point: Point, scheduler: Scheduler, files: SweepFolder) -> JobLaunch:
     return JobLaunch(
-        name=point.folder,
-        layout=point.layout,
+        point=point,
         launcher=surviving(scheduler.launcher(point.layout), point),
         point_file=str(files.point(point.folder)),
         record=str(files.launch(point.folder).path),
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _JobFiles:
-    """What is written for a job: its script at `path`, and the turn block beside it; `limit_s` is its time limit."""
+def _script_variables(
+    job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None, limit_s: float
+) -> JobScript:
+    """Return what the template of the script of `job`, whose time limit is `limit_s`, may use."""
+    plan = job.plan
+    first = plan.points[0]
+    variables = dict(scheduler.environment(plan.layout))
+    if scheduler.request.container:  # it has an MPI library of its own, wherever that is
+        variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
+    return JobScript(
+        name=job.name,
+        title=_title(plan),
+        version=__version__,
+        script_name=job.script.name,
+        workdir=str(Path.cwd()),
+        layout=plan.layout,
+        launches=launches,
+        environment=variables | dict(first.settings),
+        python=sys.executable,
+        jobs=str(job.files.jobs),
+        logs=str(job.files.logs),
+        data_dir=data_dir,
+        binds=_used_folders(job, data_dir),
+        mode=plan.mode,
+        in_turns=plan.in_turns,
+        node_check=scheduler.node_check(plan.layout),
+        walltime=walltime(limit_s),
+        request=scheduler.request,
+        site=scheduler.site,
+    )
 
-    plan: JobPlan
-    scheduler: Scheduler
-    files: SweepFolder
-    path: Path
-    launches: tuple[JobLaunch, ...]
-    limit_s: float
-    data_dir: str | None
 
-    def script(self) -> JobScript:
-        """Return what the template of the script at `path` may use."""
-        first = self.plan.points[0]
-        variables = dict(self.scheduler.environment(self.plan.layout))
-        if self.scheduler.request.container:  # it has an MPI library of its own, wherever that is
-            variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
-        environment = variables | dict(self.plan.points[0].settings)
-        workload = first.workload
-        # The folders that ranks read and write, each once.
-        folders = [Path.cwd(), self.files.path, cache_folder()]
-        if data := self.data_dir or os.environ.get("HARNESS_DATA_DIR"):
-            folders.append(Path(data))
-        if workload.own_file:
-            folders += [workload.own_file.parent, workload.own_file.resolve().parent]  # it may be a link
-        if workload.script:
-            folders.append(workload.script.path.parent)
-        binds = tuple(dict.fromkeys(str(path.resolve()) for path in folders))
-        return JobScript(
-            name=queue_name(self.files.path, self.plan),
-            title=_title(self.plan),
-            version=__version__,
-            script_name=self.path.name,
-            workdir=str(Path.cwd()),
-            layout=self.plan.layout,
-            launches=self.launches,
-            environment=environment,
-            python=sys.executable,
-            jobs=str(self.files.jobs),
-            logs=str(self.files.logs),
-            data_dir=self.data_dir,
-            binds=binds,
-            shape=self.plan.shape,
-            node_check=self.scheduler.node_check(self.plan.layout),
-            walltime=walltime(self.limit_s),
-            request=self.scheduler.request,
-            site=self.scheduler.site,
-        )
+def _used_folders(job: Job, data_dir: str | None) -> tuple[str, ...]:
+    """Return the folders that ranks read and write, each once."""
+    workload = job.plan.points[0].workload
+    folders = [Path.cwd(), job.files.path, cache_folder()]
+    if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
+        folders.append(Path(data))
+    if workload.own_file:
+        folders += [workload.own_file.parent, workload.own_file.resolve().parent]  # it may be a link
+    if workload.script:
+        folders.append(workload.script.path.parent)
+    return tuple(dict.fromkeys(str(path.resolve()) for path in folders))
 
-    def series(self) -> BlockSeries:
-        """Return the blocks of the job's launches."""
-        begun = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not the name of the same launches at another time
-        blocks: list[TurnBlock] = []
-        for number, points in enumerate((*self.plan.needed_blocks, *self.plan.extra_blocks)):
-            name = f"{self.path.stem}-{begun}" + (f"-{number + 1}" if number else "")
-            blocks.append(self._turn_block(name, points))
-        return BlockSeries(
-            blocks=tuple(blocks),
-            least=len(self.plan.needed_blocks),
-            of_repeat=self._blocks_of_last_repeat(),
-            folder=str(self.files.path),
-            limit_s=self.limit_s - _ENDING_S if self.scheduler.survives_client else 0.0,
-            nodes=self.plan.layout.nodes,
-            partition=self.scheduler.request.partition,
-            progress_file=str(self.files.blocks_made(queue_name(self.files.path, self.plan))),
-        )
 
-    def _blocks_of_last_repeat(self) -> int:
-        """Return how many blocks a repeat has; extra launches repeat the last one."""
-        last = self.plan.needed_blocks[-1][0].repeat
-        return sum(block[0].repeat == last for block in self.plan.needed_blocks)
-
-    def _turn_block(self, name: str, points: Sequence[Point]) -> TurnBlock:
-        """Return the block called `name` of the launches of `points`."""
-        by_layout = {launch.layout: launch for launch in self.launches}
-        batch = self.scheduler.survives_client
-        specs: list[LaunchSpec] = []
-        for point in points:
-            launch = _job_launch(point, self.scheduler, self.files)
-            spec = launch_spec(launch, point, self.files.path, self.data_dir)
-            spec = replace(spec, exit_file=str(self.files.exit_code(launch.name)))
-            if batch:  # a job learns of its nodes when it has them
-                words_file = str(self.files.words(by_layout[point.layout].name))
-                spec = replace(spec, words=_own_words(launch), words_file=words_file)
-            specs.append(spec)
-        return TurnBlock(
+def _series(
+    job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None, limit_s: float
+) -> BlockSeries:
+    """Return the blocks of the launches of `job`; its script names the `launches`."""
+    plan = job.plan
+    begun = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not the name of the same launches at another time
+    named = {launch.layout: launch.name for launch in launches}
+    blocks: list[TurnBlock] = []
+    for number, points in enumerate((*plan.needed_blocks, *plan.extra_blocks)):
+        name = f"{job.script.stem}-{begun}" + (f"-{number + 1}" if number else "")
+        block = TurnBlock(
             name=name,
-            launches=tuple(specs),
-            rounds=str(self.files.block_turns(name)),
-            limit_s=self.limit_s if batch else 0.0,
+            launches=tuple(_block_launch(point, job, scheduler, named, data_dir) for point in points),
+            rounds=str(job.files.block_turns(name)),
+            limit_s=limit_s if scheduler.survives_client else 0.0,
             on_gpus=any(point.layout.gpus_per_rank for point in points),
         )
+        blocks.append(block)
+    last_repeat = plan.needed_blocks[-1][0].repeat  # which extra launches make again
+    return BlockSeries(
+        blocks=tuple(blocks),
+        least=len(plan.needed_blocks),
+        of_repeat=sum(block[0].repeat == last_repeat for block in plan.needed_blocks),
+        folder=str(job.files.path),
+        limit_s=limit_s - _ENDING_S if scheduler.survives_client else 0.0,
+        nodes=plan.layout.nodes,
+        partition=scheduler.request.partition,
+        progress_file=str(job.files.blocks_made(job.name)),
+    )
+
+
+def _block_launch(
+    point: Point, job: Job, scheduler: Scheduler, named: Mapping[Layout, str], data_dir: str | None
+) -> LaunchSpec:
+    """Return how the launch of `point` starts in its block; the script writes the words of the `named` launches."""
+    launch = _job_launch(point, scheduler, job.files)
+    spec = replace(launch_spec(launch, data_dir), exit_file=str(job.files.exit_code(launch.name)))
+    if not scheduler.survives_client:
+        return spec
+    words_file = str(job.files.words(named[point.layout]))  # a job learns of its nodes when it has them
+    return replace(spec, words=_own_words(launch), words_file=words_file)
 
 
 def _title(plan: JobPlan) -> str:
@@ -308,7 +306,8 @@ def _title(plan: JobPlan) -> str:
     first = plan.points[0]
     title = f"{first.workload.name}, {first.layout}, repeat {first.repeat}"
     if len(plan.points) > 1:
-        title = f"{first.workload.name}, {len(plan.points)} launches, {plan.shape}, up to {plan.layout}"
+        order = "block" if plan.in_turns else {"turns": "one after the other"}.get(plan.mode, plan.mode)
+        title = f"{first.workload.name}, {len(plan.points)} launches, {order}, up to {plan.layout}"
     return " ".join(title.split())
 
 
@@ -317,20 +316,18 @@ def _own_words(launch: JobLaunch) -> tuple[str, ...]:
     return ("--point", launch.point_file, "--record", launch.record)
 
 
-def launch_spec(
-    launch: JobLaunch, point: Point, folder: Path, data_dir: str | None, *, python: str = sys.executable
-) -> LaunchSpec:
-    """Return how the ranks of a `launch` start that trains `point` by `python` in a turn block; logs below `folder`."""
+def launch_spec(launch: JobLaunch, data_dir: str | None, *, python: str = sys.executable) -> LaunchSpec:
+    """Return how the ranks of a `launch` start by `python` in a turn block; its log is in the folder of its sweep."""
     words = (*launch.launcher.words, python, "-m", "harness", "train")
     if data_dir is not None:
         words += ("--data-dir", data_dir)
     return LaunchSpec(
         name=launch.name,
         words=(*words, *_own_words(launch)),
-        log=str(SweepFolder(folder).log(point.folder)),
+        log=str(SweepFolder(Path(launch.record).parent).log(launch.name)),
         changes={
             "HARNESS_LAUNCHER": " ".join(launch.launcher.words),
             **thread_limits(launch.layout.threads),
-            **dict(point.settings),
+            **dict(launch.point.settings),
         },
     )

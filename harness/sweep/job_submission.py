@@ -17,9 +17,9 @@ from harness.base.errors import UserError
 from harness.base.record_words import shell_line
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_plan import QUEUE_NAME
+from harness.sweep.job_plan import QUEUE_NAME, Job
 from harness.sweep.scheduler_answers import COMMAND_LIMIT_S, NotQueued, SubmissionRefused, SubmissionUnknown
-from harness.sweep.schedulers import Job, Scheduler
+from harness.sweep.schedulers import Scheduler
 from harness.sweep.sweep_files import Running
 
 # How long after its command has ended a submission may still reach the queue: a busy controller works off what it has
@@ -28,6 +28,7 @@ ARRIVAL_S = 30.0
 ANSWERED_S = 5.0  # the same where the scheduler has answered with a sentence of its own: most likely a refusal
 PATIENCE_S = 600.0  # how long a scheduler may refuse to say whether it has a job
 _PAUSE_S = 2.0  # between two looks at the queue
+_LOOKS = 3  # so many answers without a job before it is not there: one may be cut off, or of the wrong moment
 
 Say = Callable[[str], None]
 
@@ -43,10 +44,8 @@ def submission_under_way(files: SweepFolder) -> Iterator[int]:
         os.close(handle)
 
 
-def submit_job(
-    scheduler: Scheduler, files: SweepFolder, job: Job, launches: Sequence[Running], say: Say
-) -> tuple[str, ...]:
-    """Submit `job`, of `launches` of the sweep of `files`, and return its identifier, or one for each task.
+def submit_job(scheduler: Scheduler, job: Job, launches: Sequence[Running], say: Say) -> tuple[str, ...]:
+    """Submit `job`, of `launches`, and return its identifier, or one for each task.
 
     Where the outcome is not known the job is looked for by its name.
 
@@ -59,12 +58,12 @@ def submit_job(
     if not scheduler.survives_client:
         return scheduler.submit(job)
     try:
-        with submission_under_way(files) as handle:
+        with submission_under_way(job.files) as handle:
             scheduler.commands.handles = (handle,)
             return scheduler.submit(job)
     except SubmissionUnknown as error:
         say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
-        jobs = _look(scheduler, files, launches, ARRIVAL_S if error.lost else min(ANSWERED_S, ARRIVAL_S))
+        jobs = _look(scheduler, job.files, launches, ARRIVAL_S if error.lost else min(ANSWERED_S, ARRIVAL_S))
         if job.name not in jobs:
             if not error.lost:
                 raise SubmissionRefused(error.text) from error
@@ -102,17 +101,24 @@ def _identifier(scheduler: Scheduler, launch: Running, number: str) -> str:
     return scheduler.task(number, launch.task) if launch.task >= 0 else number
 
 
-def _look(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], seconds: float) -> dict[str, str]:
-    """Look for the jobs of `launches` until all are found, for at most `seconds`; return the found ones by name.
+def _look(
+    scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], seconds: float, *, looks: int = _LOOKS
+) -> dict[str, str]:
+    """Look for the jobs of `launches` until all are found; return the found ones by name.
+
+    The others are not there after `seconds` and in `looks` answers. One that was seen once is there, though a later
+    answer does not list it.
 
     Raises:
         SubmissionUnknown: the scheduler does not answer.
     """
     names = {launch.name for launch in launches}
     begin = time.monotonic()
+    answers = 0
+    jobs: dict[str, str] = {}
     while True:
         try:
-            jobs = find_jobs(scheduler, files, launches)
+            jobs |= find_jobs(scheduler, files, launches)
         except UserError as error:
             if time.monotonic() - begin > PATIENCE_S:
                 text = (
@@ -120,7 +126,8 @@ def _look(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running],
                 )
                 raise SubmissionUnknown(f"{text}; the same command looks for it first", lost=True) from error
         else:
-            if names <= jobs.keys() or time.monotonic() - begin >= seconds:
+            answers += 1
+            if names <= jobs.keys() or (answers >= looks and time.monotonic() - begin >= seconds):
                 return jobs
         time.sleep(min(_PAUSE_S, scheduler.poll_s))
 
@@ -141,12 +148,12 @@ def identify(
     if nameless and say is None:
         jobs = find_jobs(scheduler, files, nameless)
     elif nameless and say is not None:
-        jobs = _look(scheduler, files, nameless, 0.0)
+        jobs = _look(scheduler, files, nameless, 0.0, looks=1)
         if any(launch.name not in jobs for launch in nameless):
             say(
                 "a submission of an earlier command was not finished: looking for its jobs before anything is submitted"
             )
-            jobs = _look(scheduler, files, nameless, _may_arrive(files))
+            jobs |= _look(scheduler, files, nameless, _may_arrive(files))
     identified = []
     for launch in launches:
         if launch.job:
@@ -186,6 +193,8 @@ def _may_arrive(files: SweepFolder) -> float:
 
     The folder's own clock says how old the list of launches is, which is written when jobs are submitted.
 
+    Absence is looked at more than once, however old that list is.
+
     Raises:
         UserError: such a submission does not end.
     """
@@ -198,7 +207,7 @@ def _may_arrive(files: SweepFolder) -> float:
         age = 0.0
     if waited or age < 0:
         return ARRIVAL_S
-    return max(0.0, min(ARRIVAL_S, COMMAND_LIMIT_S + ARRIVAL_S - age))
+    return min(ARRIVAL_S, max(ANSWERED_S, COMMAND_LIMIT_S + ARRIVAL_S - age))
 
 
 def _wait_for_submissions(files: SweepFolder) -> bool:

@@ -1,7 +1,7 @@
 """What one command has to do with a sweep: what it asks for, what is missing of it, and the launches of that."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.block_estimate import past_launches
 from harness.sweep.finished_launches import Survey, survey
 from harness.sweep.job_cost import NodeHours, estimate, remarks, warn_of_nodes
-from harness.sweep.job_loop import Launches
+from harness.sweep.job_loop import Launches, LaunchTally
 from harness.sweep.job_plan import JobPlan, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
 from harness.sweep.plan import launch_order, split_runnable
 from harness.sweep.progress import Pace, display, say
@@ -49,18 +49,19 @@ class WantedLaunches:
         """
         missing = surveyed.missing(self.points, invalid_too=invalid_too)
         queued = {running.point.folder for running in carried}
-        jobs, notes = self.jobs([point for point in missing if point.folder not in queued], surveyed, free_bytes)
+        to_submit = [point for point in missing if point.folder not in queued]
+        jobs, notes = self.jobs(to_submit, surveyed, free_bytes, queued)
         return SweepPlan(wanted=self, missing=missing, survey=surveyed, jobs=jobs, carried=tuple(carried), notes=notes)
 
     def jobs(
-        self, missing: Sequence[Point], surveyed: Survey, free_bytes: float
+        self, missing: Sequence[Point], surveyed: Survey, free_bytes: float, queued: Collection[str] = ()
     ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
         """Return the jobs for the `missing` points, and what memory does not allow of turn blocks. Pure as `plan`."""
         mode = self.submission.request.mode
         if mode != "turns":
             return plan_jobs(missing, mode or "jobs"), ()
         if not self.scheduler.interleaves:
-            return plan_jobs(missing, "nested"), ()
+            return plan_jobs(missing, "turns"), ()
         peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client
@@ -73,6 +74,7 @@ class WantedLaunches:
             memory,
             allocations=self.submission.request.allocations,
             most_blocks=self.submission.most_blocks,
+            queued=queued,
         )
 
     def free_bytes(self) -> float:
@@ -154,19 +156,6 @@ class SweepPlan:
         return replace(self, missing=missing, survey=surveyed, jobs=jobs, carried=(), notes=notes), sentence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchTally:
-    """How many launches of a plan failed, how many were not tried, and what kept cores busy for too long.
-
-    `not_made` are those of blocks for which the time limit of their job left no time.
-    """
-
-    failed: int = 0
-    dropped: int = 0
-    not_made: int = 0
-    busy: str = ""
-
-
 def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
     """Run the jobs of `plan`, and return what became of them."""
     total = sum(len(set(job.points)) for job in plan.jobs) + count_asked(plan.carried)
@@ -186,7 +175,7 @@ def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
             timed=timed,
         )
         try:
-            failed = launches.run()
+            return launches.run()
         except KeyboardInterrupt:
             if wanted.scheduler.survives_client and launches.going:
                 progress.say(
@@ -195,7 +184,6 @@ def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
                     f"`{shell_line(['harness', 'cancel', wanted.folder.name])}` ends them"
                 )
             raise
-    return LaunchTally(failed=failed, dropped=launches.dropped, not_made=launches.not_made, busy=launches.busy)
 
 
 def current(sweep: Sweep) -> Sweep:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.record_words import shell_line
 from harness.schema.point import Point
 from harness.schema.record import decode_file
 from harness.schema.sweep import Skipped
@@ -182,7 +183,7 @@ def _jobs_in_turns(
     """Yield how far each job is whose launches train in turns."""
     first_of = {running.job: running for running in reversed(launches) if running.together > 1}
     for job, running in first_of.items():
-        state, detail = _job_state(running, states[job], scheduler)
+        state, detail = _job_state(files, running, states[job], scheduler)
         progress = decode_file(files.blocks_made(running.name), SeriesProgress)
         yield JobStatus(
             job=job,
@@ -203,7 +204,7 @@ def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Sch
         return "ended", f"in {job}, not collected yet"
     if state.phase == "running" and _waits_in_job(files, running):
         return "queued", f"waits for its {'block' if running.together > 1 else 'turn'} in {job}"
-    return _job_state(running, state, scheduler)
+    return _job_state(files, running, state, scheduler)
 
 
 def _waits_in_job(files: SweepFolder, running: Running) -> bool:
@@ -215,12 +216,13 @@ def _waits_in_job(files: SweepFolder, running: Running) -> bool:
     return waits_behind_others(files, running)
 
 
-def _job_state(running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
+def _job_state(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
     """Return the state and the detail of the job of a launch."""
     job = f"job {running.job}"
     if state.phase == "unknown":
-        gone = "was deleted, or has ended just now"
-        return "unknown", f"{job} {gone}: {scheduler.name} does not list it; the same sweep command collects it"
+        given_up = shell_line(["harness", "cancel", files.name])
+        asked = "the same sweep command asks whether it has ended"
+        return "unknown", f"{job}: {scheduler.title} does not list it; {asked}, `{given_up}` gives it up"
     if state.phase == "queued":
         starts = f", expected to start {state.starts}" if state.starts else ""
         return "queued", f"{job}: {state.reason or state.word}{starts}"

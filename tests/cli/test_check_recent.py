@@ -1,6 +1,7 @@
 """What a check without SWEEP judges: a sweep that ended within the hour if it can be compared, else a new session."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import datasets
+from harness.analysis import read_results
 from harness.cli import main
 from harness.regression import session_check
 from harness.schema.record import encode
@@ -95,6 +97,27 @@ def test_until_sure_measures_and_all_its_looks_share_the_error(
     monkeypatch.setattr(session_check, "check_sessions", spy)
     check(tmp_path, "--until-sure=5")
     assert len(measured_anew) == 1 and looks[-1] == 4
+
+
+def test_launches_of_a_sweep_that_was_last_written_to_days_ago_are_not_read(
+    tmp_path: Path, measured_anew: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "results/long-ago"
+    write_sweep(folder, START)
+    days_ago = (datetime.now(UTC) - timedelta(days=2)).timestamp()
+    for path in (folder / STUDY_FILE, folder):
+        os.utime(path, (days_ago, days_ago))
+    load_sweep = read_results.load_sweep
+    read: list[Path] = []
+
+    def spy(folder: Path, **words: Any) -> Any:
+        read.append(folder)
+        return load_sweep(folder, **words)
+
+    monkeypatch.setattr(read_results, "load_sweep", spy)
+    check(tmp_path)
+    assert tmp_path / "results/old" in read and folder not in read
+    assert len(measured_anew) == 1
 
 
 def test_a_damaged_study_of_another_sweep_is_left_out_and_named(tmp_path: Path, measured_anew: list[Path]) -> None:

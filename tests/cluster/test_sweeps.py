@@ -52,7 +52,7 @@ def test_a_sweep_over_nodes_from_submit_to_report_and_only_what_is_missing_again
     assert len(cluster.jobs()) - before == 2 + busy + again
 
 
-def test_one_allocation_runs_all_points_on_nested_nodes(terminal: Terminal, cluster: Cluster) -> None:
+def test_one_allocation_runs_all_points_smaller_ones_on_its_first_nodes(terminal: Terminal, cluster: Cluster) -> None:
     before = len(cluster.jobs())
     said = terminal.harness(*TINY, "--nodes", "1..3", "--repeats", "2", "--launcher", "mpirun")
     assert "2 blocks in " in said

@@ -22,6 +22,7 @@ from harness.schema.record import (
 from harness.schema.sweep import Skipped, Study, Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE, SweepFolder
 from harness.schema.workload import Workload
+from harness.sweep.job_plan import Job, JobPlan
 
 if TYPE_CHECKING:  # tests of the schema load neither tables nor statistics
     import pandas as pd
@@ -42,6 +43,15 @@ def make_workload(**changes: Any) -> Workload:
 def make_point(ranks: int = 1, repeat: int = 0, scaling: str = "strong", **changes: Any) -> Point:
     """Return the point of `make_workload(**changes)` on `ranks` nodes of one rank each."""
     return Point(workload=make_workload(**changes), layout=Layout(nodes=ranks), repeat=repeat, scaling=scaling)
+
+
+def make_job(folder: Path, script: str, repeat: int = 0) -> Job:
+    """Return a job of one launch in `folder`, whose script has these lines."""
+    job = Job(plan=JobPlan(mode="jobs", points=(make_point(repeat=repeat),)), files=SweepFolder(folder))
+    for file in (job.script, job.log):
+        file.parent.mkdir(exist_ok=True)
+    job.script.write_text(script)
+    return job
 
 
 def make_provenance(*, commit: str = "0123456789abcdef", hostname: str = "node1", dirty: bool = False) -> Provenance:

@@ -11,7 +11,10 @@ before the job is queued, ``no_number`` ends well without a number, ``accept_the
 code before the error is reported, ``kill_then_accept`` kills the command that submits and then takes a second, and
 ``accept_then_kill`` does it the other way round. Any other text is what the command prints and fails with, ``CODE:`` in
 front of it the exit code. ``always.json`` names layouts' number of nodes that are refused with a text each time.
-A job's ``squeue`` is what squeue says of it.
+
+A job's `state` is ``queued``, ``running``, ``strange`` (a word that nobody knows) or ``ended``. One that is ``hidden``
+is listed by no answer, and one that is ``forgotten`` has ended, and the scheduler says that it does not know it. A
+job's ``squeue`` is what squeue says of it.
 """
 
 import json
@@ -22,7 +25,7 @@ import sys
 import time
 from pathlib import Path
 
-FOLDER = Path(os.environ["FAKE_QUEUE"])
+FOLDER = Path(os.environ.get("FAKE_QUEUE", ""))
 JOBS = FOLDER / "jobs"
 LOST = {
     "sbatch": "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
@@ -113,14 +116,30 @@ def accept(command, text, state="queued"):
 
 
 def jobs():
-    return {path.stem: json.loads(path.read_text()) for path in sorted(JOBS.glob("*.json"))}
+    every = {path.stem: json.loads(path.read_text()) for path in sorted(JOBS.glob("*.json"))}
+    return {number: job for number, job in every.items() if job["state"] not in ("hidden", "forgotten")}
+
+
+def forgotten(identifier):
+    """Return whether a job of that identifier has been forgotten."""
+    path = JOBS / f"{re.match(r'[0-9]+', identifier)[0]}.json"
+    return not path.exists() or json.loads(path.read_text())["state"] == "forgotten"
+
+
+def scontrol(*words):
+    if words[:2] == ("show", "job") and forgotten(words[2]):
+        fail("slurm_load_jobs error: Invalid job id specified")
+
+
+WORDS = {"queued": "PENDING|Resources", "running": "RUNNING|None", "strange": "EXPEDITING|None"}
 
 
 def squeue(*words):
     for number, job in jobs().items():
-        cells = "PENDING|Resources||0|N/A" if job["state"] == "queued" else "FAILED|NonZeroExitCode||0|N/A"
+        word = WORDS.get(job["state"], "FAILED|NonZeroExitCode")
+        cells = job.get("squeue") or f"{word}||0|N/A"
         for task in [f"{number}_{index}" for index in range(job["tasks"])] or [number]:
-            print(f"{task}|{job.get('squeue') or cells}|{job['name']}")
+            print(f"{task}|{cells}|{job['name']}")
 
 
 def sinfo(*words):
@@ -139,7 +158,7 @@ def identifier(number, job):
 
 def qselect(*words):
     for number, job in jobs().items():
-        if job["state"] == "queued" or "-x" in words:
+        if job["state"] != "ended" or "-x" in words:
             print(identifier(number, job))
 
 
@@ -148,8 +167,11 @@ def qstat(*words):
         print("pbs_version = 23.06.06")
     elif words == ("-B",):
         print("head Active")
+    elif len(words) == 1:
+        if forgotten(words[0]):
+            fail(f"qstat: Unknown Job Id {words[0]}", 153)
     else:
-        letter = {"queued": "Q", "ended": "F"}
+        letter = {"queued": "Q", "running": "R", "strange": "M", "ended": "F"}
         table = {}
         for number, job in jobs().items():
             entry = {"Job_Name": job["name"], "job_state": letter[job["state"]], "substate": 10}
@@ -174,21 +196,23 @@ def flux(*words):
     elif words[0] == "jobs":
         ended = "--filter=inactive" in words
         asked = [word for word in words if word.isdigit()]
+        for number in filter(forgotten, asked):
+            print(f"JobID {number} unknown", file=sys.stderr)
+        word_of = {"queued": "SCHED|||", "running": "RUN|||n1", "strange": "MIGRATING|||n1"}
         for number, job in jobs().items():
             if number in asked or (not asked and ended == (job["state"] == "ended")):
-                word = "SCHED|||" if job["state"] == "queued" else "INACTIVE|FAILED|3|n1"
+                word = word_of.get(job["state"], "INACTIVE|FAILED|3|n1")
                 print(f"{number}|{word}|{job['name']}")
 
 
-def main():
-    command, words = Path(sys.argv[0]).name, sys.argv[1:]
+def answer(command, *words):
     if command in ("sbatch", "qsub"):
         submit(command, words[-1])
     elif command == "sacct":
         fail("Slurm accounting storage is disabled")
-    elif command in ("squeue", "sinfo", "qselect", "qstat", "pbsnodes", "flux"):
+    elif command in ("squeue", "scontrol", "sinfo", "qselect", "qstat", "pbsnodes", "flux"):
         globals()[command](*words)
 
 
 if __name__ == "__main__":
-    main()
+    answer(Path(sys.argv[0]).name, *sys.argv[1:])

@@ -57,10 +57,10 @@ class Queue:
         for path in (self.folder / "jobs").glob("*.json"):
             path.write_text(json.dumps(json.loads(path.read_text()) | {"squeue": cells}))
 
-    def end(self) -> None:
-        """Let all jobs end, with exit code 3."""
+    def set_states(self, state: str) -> None:
+        """Let all jobs be in a state of the double's."""
         for path in (self.folder / "jobs").glob("*.json"):
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "ended"}))
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"state": state}))
 
 
 def make_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
@@ -97,6 +97,25 @@ def make_until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         monkeypatch.setattr("harness.sweep.job_loop.time", pause)
 
     return set_up
+
+
+class VirtualTime:
+    """A clock that passes where somebody sleeps; Ctrl-C is pressed when that has been `left` times."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.left = 1000
+
+    def monotonic(self) -> float:
+        """Return the seconds that have passed."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self.left -= 1
+        if self.left <= 0:
+            raise KeyboardInterrupt
 
 
 def sweep(lab: Lab, scheduler: str, mode: str, **settings: object) -> Path:

@@ -26,7 +26,8 @@ from harness.schema.message_cost import (
 )
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
-from harness.sweep.job_plan import JobPlan
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.job_plan import Job, JobPlan
 from harness.sweep.job_script import write_job
 from harness.sweep.schedulers import open_scheduler
 from tests.labs.factories import make_provenance, make_workload
@@ -141,12 +142,8 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
     better = replace(usual, settings=settings)
     assert better.name != usual.name and better.points()[0].key != usual.points()[0].key
-    job = write_job(
-        JobPlan(shape="jobs", points=better.points()[:1]),
-        open_scheduler("local", oversubscribe=True),
-        folder=tmp_path,
-        data_dir=None,
-    )
+    job = Job(plan=JobPlan(mode="jobs", points=better.points()[:1]), files=SweepFolder(tmp_path))
+    write_job(job, open_scheduler("local", oversubscribe=True), data_dir=None)
     assert "OMPI_MCA_pml=other" in job.script.read_text().split()
     with refuses("TUNED=1"):
         tuned_settings(make_workload(dataset="file"), tmp_path)

@@ -10,8 +10,9 @@ import pytest
 from harness.base.cores import usable_cores
 from harness.schema.layout import Layout
 from harness.sweep.allocation import Allocation, cores_here, current_allocation, spread_ranks
-from harness.sweep.schedulers import Job, choose_scheduler, open_scheduler, scheduler_class
+from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import Site
+from tests.labs.factories import make_job
 from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import wait_for
 from tests.mpi.launch import ROOT
@@ -93,14 +94,6 @@ def test_ranks_that_do_not_fit_on_the_nodes_of_a_job_are_refused() -> None:
         spread_ranks(Allocation(scheduler="PBS", nodes=("n1", "n2"), cores=None), None, 1)
 
 
-def script_job(folder: Path, name: str, text: str) -> Job:
-    """Return a job of that name whose script has these lines."""
-    (folder / "logs").mkdir(exist_ok=True)
-    script = folder / f"{name}.sh"
-    script.write_text(text)
-    return Job(name=name, script=script, log=folder / "logs" / f"{name}.log")
-
-
 @pytest.fixture
 def in_salloc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process be in a job of two nodes, with an srun."""
@@ -128,14 +121,16 @@ def test_a_sweep_in_a_job_of_several_nodes_takes_them_and_submits_nothing(
 @pytest.mark.usefixtures("in_salloc")
 def test_the_script_of_a_job_runs_here_and_is_found_by_another_command(tmp_path: Path) -> None:
     scheduler = open_scheduler("inside")
-    (job,) = scheduler.submit(script_job(tmp_path, "adult-00000001", 'echo "as $HARNESS_JOB"; exit 3\n'))
+    first = make_job(tmp_path, 'echo "as $HARNESS_JOB"; exit 3\n')
+    (job,) = scheduler.submit(first)
     wait_for(lambda: scheduler.poll([job])[job].phase == "ended", "the script's end")
     assert scheduler.poll([job])[job].exit_code == 3
-    assert scheduler.output(tmp_path / "logs", job).read_text() == "as adult-00000001\n"
+    assert scheduler.output(tmp_path / "logs", job).read_text() == f"as {first.name}\n"
 
-    (job,) = scheduler.submit(script_job(tmp_path, "adult-00000002", "sleep 600\n"))
+    second = make_job(tmp_path, "sleep 600\n", repeat=1)
+    (job,) = scheduler.submit(second)
     other = open_scheduler("inside")
-    wait_for(lambda: dict(other.find(["adult-00000002", "adult-3"])) == {"adult-00000002": job}, "the script")
+    wait_for(lambda: dict(other.find([second.name, "adult-3"])) == {second.name: job}, "the script")
     assert other.poll([job])[job].phase == "running"
     other.cancel([job])
     wait_for(lambda: scheduler.poll([job])[job].phase == "ended", "the script's end")

@@ -14,10 +14,11 @@ from harness.base.files import cache_folder
 from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
+from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import PER_RANK
 from harness.sweep import launch_command
 from harness.sweep.job_cost import estimate, remarks, warn_of_nodes
-from harness.sweep.job_plan import JobPlan, queue_name
+from harness.sweep.job_plan import Job, JobPlan
 from harness.sweep.job_script import check_directives, write_job
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
@@ -78,8 +79,8 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
     "slurm-gpus": ("slurm", GPU_SWEEP[-1:], PMIX, SITE),
     "slurm-gpus-mpirun": ("slurm", (GPUS,), MPIRUN, SITE),
     "slurm-array": ("slurm", (ONE, ONE), replace(PMIX, mode="array"), SITE),
-    "slurm-nested": ("slurm", (FOUR, ONE), PMIX, SITE),
-    "slurm-nested-mpirun": ("slurm", (FOUR, ONE), MPIRUN, SITE),
+    "slurm-one-by-one": ("slurm", (FOUR, ONE), PMIX, SITE),
+    "slurm-one-by-one-mpirun": ("slurm", (FOUR, ONE), MPIRUN, SITE),
     "slurm-block": ("slurm", (FOUR, ONE), replace(PMIX, mode="turns"), SITE),
     "slurm-block-mpirun": ("slurm", (FOUR, ONE), replace(MPIRUN, mode="turns"), SITE),
     "pbs-block": ("pbs", (FOUR, ONE), JobRequest(mode="turns"), SITE),
@@ -90,11 +91,11 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
     "pbs-gpus": ("pbs", GPU_SWEEP[-1:], JobRequest(), SITE),
     "pbs-container-gpus": ("pbs", (GPUS,), JobRequest(container="/images/tensorflow 2.sif"), SITE),
     "pbs-array": ("pbs", (ONE, ONE), JobRequest(mode="array"), SITE),
-    "pbs-nested": ("pbs", (FOUR, ONE), JobRequest(), SITE),
+    "pbs-one-by-one": ("pbs", (FOUR, ONE), JobRequest(), SITE),
     "slurm-container": ("slurm", (FOUR,), CONTAINER, SITE),
     "slurm-container-gpus": ("slurm", (GPUS,), CONTAINER, SITE),
     "flux-jobs": ("flux", (FOUR,), JobRequest(), SITE),
-    "flux-nested": ("flux", (FOUR, ONE), JobRequest(mode="turns"), SITE),
+    "flux-one-by-one": ("flux", (FOUR, ONE), JobRequest(mode="turns"), SITE),
     "flux-full": ("flux", (GPUS,), FLUX_FULL, CENTRE),
 }
 
@@ -115,15 +116,16 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
     """Write the case's script and return its path and text with the test's own paths and keys replaced."""
     kind, layouts, request, site = CASES[name]
-    shape = next((word for word in ("array", "nested", "block") if word in name), "jobs")
+    in_turns = "-block" in name
+    mode = "array" if "-array" in name else "turns" if in_turns or "-one-by-one" in name else "jobs"
     # A block's launches are of one repeat.
-    numbers = [0 if shape == "block" else number for number in range(len(layouts))]
+    numbers = [0 if in_turns else number for number in range(len(layouts))]
     points = tuple(
         replace(make_point(repeat=number), layout=layout) for number, layout in zip(numbers, layouts, strict=True)
     )
     scheduler = open_scheduler(kind, site=site, request=request)
-    group = JobPlan(shape=shape, points=points)
-    job = write_job(group, scheduler, folder=tmp_path, data_dir=None, **changes)
+    job = Job(plan=JobPlan(mode=mode, points=points, in_turns=in_turns), files=SweepFolder(tmp_path))
+    write_job(job, scheduler, data_dir=None, **changes)
     text = job.script.read_text()
     for number, point in enumerate(points):
         text = text.replace(point.key, f"KEY{number}")
@@ -136,8 +138,10 @@ def test_a_container_has_the_folder_of_a_script_whatever_its_arguments_are(tmp_p
     folder = tmp_path / "two words"
     workload = script_workload(folder / "fit.py", ["--out", "/else/where"], sync="gradients", batch=PER_RANK)
     scheduler = open_scheduler("slurm", site=SITE, request=CONTAINER)
-    plan = JobPlan(shape="jobs", points=(replace(make_point(), workload=workload, layout=FOUR),))
-    text = write_job(plan, scheduler, folder=tmp_path / "sweep", data_dir=None).script.read_text()
+    plan = JobPlan(mode="jobs", points=(replace(make_point(), workload=workload, layout=FOUR),))
+    job = Job(plan=plan, files=SweepFolder(tmp_path / "sweep"))
+    write_job(job, scheduler, data_dir=None)
+    text = job.script.read_text()
     assert str(folder) in text and "fit.py --out" not in text
 
 
@@ -158,7 +162,7 @@ def test_the_helper_that_starts_daemons_is_shellcheck_clean_and_goes_with_pbs_sc
 
 
 def test_a_shared_allocation_runs_smaller_launches_on_its_first_nodes(tmp_path: Path) -> None:
-    script, _ = script_of("slurm-nested", tmp_path)
+    script, _ = script_of("slurm-one-by-one", tmp_path)
     (tmp_path / "srun").write_text('#!/bin/sh\nfor word; do case $word in n[0-9]*) echo "$word"; esac; done\n')
     (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n%s\\n' 3 5 7 9\n")
     for name in ("srun", "scontrol"):
@@ -185,7 +189,7 @@ def test_a_node_that_fails_its_check_is_named_and_launches_on_fewer_nodes_go_on(
 
 
 def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_running(tmp_path: Path) -> None:
-    script, _ = script_of("slurm-nested", tmp_path)
+    script, _ = script_of("slurm-one-by-one", tmp_path)
     (tmp_path / "srun").write_text('#!/bin/sh\ncase "$*" in *--nodes=4*) exit 7;; esac\n')
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho n1\n")
     for name in ("srun", "scontrol"):
@@ -217,7 +221,7 @@ def test_a_count_for_which_nodes_are_not_usable_now_is_told_before_it_waits() ->
 
 
 def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
-    groups = [JobPlan(shape="jobs", points=(replace(make_point(), layout=ONE),))]
+    groups = [JobPlan(mode="jobs", points=(replace(make_point(), layout=ONE),))]
     cost = estimate(groups, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
     assert cost.enough == "0:05:00" and "WALLTIME=0:05:00" in str(cost)
     for request, durations in ((JobRequest(walltime="0:08:00"), {ONE: [100.0]}), (JobRequest(walltime="1:00:00"), {})):
@@ -226,10 +230,10 @@ def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
 
 
 def test_a_job_has_a_name_that_people_know(tmp_path: Path) -> None:
-    point = replace(make_point(), layout=ONE)
-    name = queue_name(tmp_path, JobPlan(shape="jobs", points=(point,)))
+    plan = JobPlan(mode="jobs", points=(replace(make_point(), layout=ONE),))
+    name = Job(plan=plan, files=SweepFolder(tmp_path)).name
     assert re.fullmatch(r"mnist-[0-9a-f]{8}", name)
-    assert name != queue_name(tmp_path / "other", JobPlan(shape="jobs", points=(point,)))
+    assert name != Job(plan=plan, files=SweepFolder(tmp_path / "other")).name
 
 
 def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:
@@ -274,8 +278,8 @@ def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
 def test_after_the_signal_before_the_limit_no_further_launch_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(CASES, "slurm-nested-signal", ("slurm", (FOUR, ONE), replace(PMIX, signal_s=30), SITE))
-    script, _ = script_of("slurm-nested-signal", tmp_path)
+    monkeypatch.setitem(CASES, "slurm-one-by-one-signal", ("slurm", (FOUR, ONE), replace(PMIX, signal_s=30), SITE))
+    script, _ = script_of("slurm-one-by-one-signal", tmp_path)
     (tmp_path / "srun").write_text("#!/bin/sh\nkill -USR1 $PPID; sleep 5\n")
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho n1\n")
     for name in ("srun", "scontrol"):

@@ -56,7 +56,7 @@ def files(tmp_path: Path) -> SweepFolder:
 
 def block_plan(layouts: tuple[Layout, ...], blocks: int) -> JobPlan:
     points = [point(layout, repeat) for repeat in range(blocks) for layout in layouts]
-    return JobPlan(shape="block", points=tuple(points))
+    return JobPlan(mode="turns", points=tuple(points), in_turns=True)
 
 
 def test_a_block_takes_what_earlier_blocks_took_but_for_the_first_of_a_job(files: SweepFolder) -> None:
@@ -97,10 +97,10 @@ def test_the_limit_of_a_job_in_turns_is_of_three_blocks_at_least_and_a_reserve()
 
 
 def test_launches_that_follow_each_other_have_the_sum_of_theirs() -> None:
-    plan = JobPlan(shape="nested", points=(point(ONE), point(FOUR)))
+    plan = JobPlan(mode="turns", points=(point(ONE), point(FOUR)))
     past = PastLaunches(seconds={ONE: 40.0, FOUR: 20.0}, launches=2)
     assert time_limit(plan, IN_TURNS, None, past) == 240  # 1.5 x 60 s, and 120 s
-    twice = JobPlan(shape="nested", points=(*plan.points, point(ONE, 1), point(FOUR, 1)))
+    twice = JobPlan(mode="turns", points=(*plan.points, point(ONE, 1), point(FOUR, 1)))
     assert time_limit(twice, IN_TURNS, None) == 2 * FIRST_LIMIT_S
 
 

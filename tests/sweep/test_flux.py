@@ -11,11 +11,12 @@ from harness.base.errors import RunError
 from harness.schema.layout import Layout
 from harness.schema.sweep_folder import sweep_folders
 from harness.sweep.execute import run_sweep
-from harness.sweep.schedulers import Job, Scheduler, flux, open_scheduler
+from harness.sweep.schedulers import Scheduler, flux, open_scheduler
 from harness.sweep.site import JobRequest, Partition, Site
 from harness.sweep.status import read_status
 from harness.sweep.submission_settings import Submission
 from tests.labs.doubles import install
+from tests.labs.factories import make_job
 from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab
 
@@ -47,9 +48,7 @@ def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scheduler:
 
 
 def test_a_job_is_submitted_found_and_told(scheduler: Scheduler, tmp_path: Path) -> None:
-    script = tmp_path / "job.sh"
-    script.write_text("#!/bin/sh\n")
-    assert scheduler.submit(Job(name="h-a", script=script, log=tmp_path / "log")) == ("1234",)
+    assert scheduler.submit(make_job(tmp_path, "#!/bin/sh\n")) == ("1234",)
     assert scheduler.find(["h-a", "h-b", "h-c", "h-z"]) == {"h-a": "1234", "h-b": "1235"}
     states = scheduler.poll(["1234", "1235", "1236", "1237", "1238", "9"])
     phases = [states[job].phase for job in ("1234", "1235", "1236", "1237", "1238", "9")]

@@ -150,7 +150,7 @@ def test_what_is_under_way_is_not_forgotten_by_status_and_cancel(
         sweep(lab, "pbs", "jobs")
     (folder,) = sweep_folders(lab.results)
     assert read_status(folder).count("queued") == 4
-    queue.end()
+    queue.set_states("ended")
     until(1000)
     assert cancel_launches(folder) == (4, False)
 

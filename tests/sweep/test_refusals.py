@@ -206,7 +206,7 @@ def test_refused_launches_are_counted_and_the_same_command_tries_them_again(
     queue.always(n2=TOO_LONG)
 
     def end(seconds: float) -> None:
-        queue.end()
+        queue.set_states("ended")
 
     monkeypatch.setattr("harness.sweep.job_loop.time.sleep", end)
     with refuses("whatever finished is kept", "4", error=RunError):

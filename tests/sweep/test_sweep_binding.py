@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from harness.base.cores import affinity_narrowed, usable_cores
 from harness.schema.layout import Layout
 from harness.sweep.job_script import JobLaunch, JobScript, render_script
 from harness.sweep.schedulers.local import Scheduler
+from tests.labs.factories import make_point
 
 pytestmark = pytest.mark.mpi
 
@@ -26,6 +28,7 @@ if ranks:
 def observe(layout: Layout, folder: Path, *, oversubscribe: bool = False) -> list[tuple[list[int], str]]:
     """Return the cores and OMP_NUM_THREADS of every rank that the script of `layout` starts."""
     scheduler = Scheduler(oversubscribe=oversubscribe)
+    point = replace(make_point(), layout=layout)
     (folder / "probe.py").write_text(PROBE)
     text = render_script(
         scheduler.template,
@@ -36,9 +39,7 @@ def observe(layout: Layout, folder: Path, *, oversubscribe: bool = False) -> lis
             script_name="job.sh",
             workdir=str(folder),
             layout=layout,
-            launches=(
-                JobLaunch(name="", layout=layout, launcher=scheduler.launcher(layout), point_file="", record=""),
-            ),
+            launches=(JobLaunch(point=point, launcher=scheduler.launcher(layout), point_file="", record=""),),
             environment=scheduler.environment(layout),
             python=sys.executable,
             jobs="",

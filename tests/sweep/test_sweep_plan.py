@@ -102,15 +102,15 @@ def study(*, nodes, repeats, **change):
 
 
 def blocks_of(points, every, *, peak=2**30, free=2**40):
-    """Return what `plan_turn_blocks` makes of missing `points`: shape and layouts of each job, and what it says."""
+    """Return what `plan_turn_blocks` makes of missing `points`: mode and layouts of each job, and what it says."""
     groups, notes = plan_turn_blocks(points, every, TurnMemory(rank_bytes=peak, free=free))
-    return [(group.shape, [point.layout.ranks for point in group.points]) for group in groups], notes
+    return [(group.mode, [point.layout.ranks for point in group.points]) for group in groups], notes
 
 
 def test_a_block_has_one_repeat_of_every_layout_with_the_base_first():
     every = launch_order(sweep := study(nodes=(4, 1, 2), repeats=2), sweep.layouts)
     found, notes = blocks_of(every, every)
-    assert [(shape, sorted(ranks)) for shape, ranks in found] == [("block", [1, 2, 4])] * 2
+    assert [(mode, sorted(ranks)) for mode, ranks in found] == [("turns", [1, 2, 4])] * 2
     assert [ranks[0] for _, ranks in found] == [1, 1]
     assert notes == ()
 
@@ -118,7 +118,7 @@ def test_a_block_has_one_repeat_of_every_layout_with_the_base_first():
 def test_a_layout_that_is_added_later_trains_with_the_base_again():
     every = launch_order(sweep := study(nodes=(1, 2), repeats=1), sweep.layouts)
     missing = [point for point in every if point.layout.ranks == 2]
-    assert blocks_of(missing, every)[0] == [("block", [1, 2])]
+    assert blocks_of(missing, every)[0] == [("turns", [1, 2])]
     alone = [point for point in every if point.layout.ranks == 1]
     assert blocks_of(alone, every)[0] == [("jobs", [1])]
 
@@ -126,7 +126,7 @@ def test_a_layout_that_is_added_later_trains_with_the_base_again():
 def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_each_with_the_base():
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
     found, notes = blocks_of(every, every, peak=10**9, free=5 * 10**9)
-    assert sorted((shape, sorted(ranks)) for shape, ranks in found) == [("block", [1, 2]), ("block", [1, 4])]
+    assert sorted((mode, sorted(ranks)) for mode, ranks in found) == [("turns", [1, 2]), ("turns", [1, 4])]
     says(notes[0], "layouts at a time", "turns: 2 ", "GB")
 
 
@@ -153,7 +153,7 @@ def ranks_of(blocks):
 def test_a_sweep_is_one_job_whose_blocks_follow_each_other():
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=3), sweep.layouts)
     (plan,) = allocations_of(every, every, most_blocks=5)
-    assert (plan.shape, plan.layout.nodes, plan.jobs) == ("block", 4, 1)
+    assert (plan.mode, plan.in_turns, plan.layout.nodes, plan.jobs) == ("turns", True, 4, 1)
     assert [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(plan.needed_blocks)] == [
         (repeat, [1, 2, 4]) for repeat in range(3)
     ]
@@ -172,7 +172,17 @@ def test_what_is_missing_of_a_sweep_is_made_and_no_more():
     assert (ranks_of(plan.needed_blocks), plan.extra) == ([(1, [1, 2])], ())
     bases = [point for point in every if point.layout.ranks == 1]
     (plan,) = allocations_of(bases, every, most_blocks=24)
-    assert (plan.shape, len(plan.points), plan.extra) == ("nested", 3, ())
+    assert (plan.mode, plan.in_turns, len(plan.points), plan.extra) == ("turns", False, 3, ())
+
+
+def test_a_base_that_is_in_the_queue_is_in_no_other_job():
+    every = launch_order(sweep := study(nodes=(1, 2), repeats=2), sweep.layouts)
+    queued = [point for point in every if point.layout.ranks == 1 and point.repeat == 0]
+    missing = [point for point in every if point not in queued]
+    plans = allocations_of(missing, every, queued=[point.folder for point in queued])
+    assert not any(point in queued for plan in plans for point in plan.launches)
+    assert {point for plan in plans for point in plan.launches} == set(missing)
+    assert [(plan.in_turns, len(plan.points)) for plan in plans] == [(True, 2), (False, 1)]
 
 
 def test_allocations_share_the_repeats():

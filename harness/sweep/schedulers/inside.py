@@ -15,7 +15,7 @@ from harness.base import exit_codes
 from harness.base.launch_guard import JOB, find_processes
 from harness.schema.record import JobUsage
 from harness.sweep.scheduler_answers import State, in_a_rank
-from harness.sweep.schedulers import Job, slurm
+from harness.sweep.schedulers import JobFiles, slurm
 from harness.sweep.schedulers.slurm import expand
 from harness.sweep.site import Partition
 
@@ -59,7 +59,7 @@ class Scheduler(slurm.Scheduler):
         job = f"of job {os.environ.get('SLURM_JOB_ID', '')}"
         return replace(limit, name=job, nodes=len(_nodes_here())) if limit else None
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: JobFiles) -> tuple[str, ...]:
         """Start the script of `job`; its process's number is the identifier."""
         folder = job.log.parent
         child = subprocess.Popen(
@@ -88,6 +88,10 @@ class Scheduler(slurm.Scheduler):
     def poll(self, jobs: Iterable[str]) -> Mapping[str, State]:
         """Return the states of scripts by their processes."""
         return {job: self._state(job) for job in jobs}
+
+    def disowns(self, job: str) -> bool:
+        """Return whether there is no such process any more."""
+        return not _job_of(job)
 
     def cancel(self, jobs: Iterable[str]) -> None:
         """End the scripts and what they have started: by SIGTERM, 10 s later by SIGKILL."""

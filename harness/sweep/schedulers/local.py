@@ -25,7 +25,6 @@ from harness.schema.layout import Layout
 from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
 from harness.sweep.scheduler_answers import State, environment_of_no_job, variables_of_a_job
-from harness.sweep.schedulers import Job
 from harness.sweep.site import Partition
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
@@ -116,7 +115,7 @@ class Scheduler(schedulers.Scheduler):
         """Return where a block's referee writes; a launch's own log holds all that a job of its own says."""
         return folder / f"{job}.log"
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Start `job` and return its name, which all that it starts carries. It has this host until it has ended."""
         self._lock.wait()
         self._lock.note_holder("a launch")

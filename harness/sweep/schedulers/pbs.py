@@ -26,7 +26,7 @@ from harness.sweep.scheduler_answers import (
     submission_error,
     unreadable,
 )
-from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition
+from harness.sweep.schedulers import SiteFinding, at_once, compare_partition
 from harness.sweep.site import Partition, clock_seconds, size_bytes, walltime
 
 # What PBS's qstat and pbsnodes print, as JSON or text: jobs as states and usage, and nodes.
@@ -366,6 +366,8 @@ class Scheduler(schedulers.Scheduler):
     template = "pbs.sh.j2"
     directive = "#PBS"
     ping = ("qstat", "-B")
+    asks_for_one = ("qstat",)
+    no_such_job = "Unknown Job Id|Job has finished"
     canceller = ("qdel",)
     identifier = r"\d+(\[\d*\])?(\.[\w.-]+)?"
     unknown = ("qos", "signal_s")
@@ -448,7 +450,7 @@ class Scheduler(schedulers.Scheduler):
         """Return the file that PBS makes when ``-o`` names a folder."""
         return folder / f"{job}.OU"
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with qsub."""
         reply = self.commands.submit(("qsub", str(job.script)))
         if reply.code != 0:
@@ -463,8 +465,20 @@ class Scheduler(schedulers.Scheduler):
         return job.replace("[]", f"[{index}]")
 
     def find(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the identifiers of the user's queued or running jobs called one of `names`."""
-        jobs = self._table(self.commands.run(("qselect", "-u", user_name())).split())
+        """Return the identifiers of the user's queued or running jobs called one of `names`.
+
+        Raises:
+            UserError: the server does not answer, or does not say what one of the user's jobs is called.
+        """
+        question = ("qselect", "-u", user_name())
+        going = self.commands.run(question).split()
+        jobs = self._table(going)
+        nameless = [number for number in going if number not in jobs]
+        if nameless:  # they have just ended, or what they are called is not said
+            still_going = self.commands.run(question).split()
+            for number in nameless:
+                if number in still_going:
+                    raise UnreadableAnswer(f"qselect lists job {number}, and qstat does not say what it is called")
         numbers = {str(job.get("Job_Name", "")): number for number, job in jobs.items()}
         return {name: numbers[name] for name in names if name in numbers}
 

@@ -1,5 +1,6 @@
 """Slurm: sbatch, squeue, and sacct where there is accounting; what they answer, as states, partitions and nodes."""
 
+import contextlib
 import functools
 import itertools
 import json
@@ -27,7 +28,7 @@ from harness.sweep.scheduler_answers import (
     submission_error,
     unreadable,
 )
-from harness.sweep.schedulers import Job, SiteFinding, at_once, compare_partition, ended_jobs, waiting_or_running
+from harness.sweep.schedulers import SiteFinding, at_once, compare_partition, ended_jobs, waiting_or_running
 from harness.sweep.site import Partition, Site, clock_seconds, size_bytes, walltime, walltime_seconds
 
 # What Slurm's squeue, sacct, sinfo and scontrol print, as states, usage, partitions and nodes.
@@ -285,6 +286,7 @@ def widest(partitions: Sequence[Partition]) -> Partition:
 _LOG = logging.getLogger(__name__)
 # Installed, but not configured for a cluster: Debian's packages on a workstation, say.
 _NO_CLUSTER = ("configuration source", "configuration file")
+_NO_ACCOUNTING = "accounting storage is disabled"
 # What sbatch prints, by Slurm's slurm_errno.c and sbatch.c.
 SUBMISSIONS = RetryPhrases(
     lost=(
@@ -335,6 +337,8 @@ class Scheduler(schedulers.Scheduler):
     title = "Slurm"
     template = "slurm.sh.j2"
     directive = "#SBATCH"
+    asks_for_one = ("scontrol", "show", "job")
+    no_such_job = "Invalid job id specified"
     canceller = ("scancel", "--quiet")
     identifier = r"\d+(_\d+)?"
     unknown: ClassVar[tuple[str, ...]] = ("project",)
@@ -430,7 +434,7 @@ class Scheduler(schedulers.Scheduler):
         shared = {"SLURM_OVERLAP": "1"} if self.request.mode == "turns" else {}
         return {"SLURM_EXPORT_ENV": None, **super().environment(layout), **shared}
 
-    def submit(self, job: Job) -> tuple[str, ...]:
+    def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with sbatch."""
         reply = self.commands.submit(("sbatch", "--parsable", str(job.script)))
         if reply.code != 0:
@@ -464,8 +468,16 @@ class Scheduler(schedulers.Scheduler):
         states = {job: queue[name][0] for job in wanted for name in (job.partition("_")[0], job) if name in queue}
         gone = [job for job in wanted if job not in states]
         if gone:
-            states |= self._accounts(gone)
+            with contextlib.suppress(UserError):  # what nobody lists is unknown
+                states |= self._accounts(gone)
         return self._with_node_reasons({job: states.get(job, State(phase="unknown")) for job in wanted})
+
+    def disowns(self, job: str) -> bool:
+        """Return whether the controller does not know `job`, and accounting, where there is one, has no job of it."""
+        try:
+            return super().disowns(job) and not self._accounts([job])
+        except UserError:
+            return False
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return what sacct knows; its own words where the cluster has no accounting."""
@@ -509,14 +521,20 @@ class Scheduler(schedulers.Scheduler):
         return read_queue(self.commands.run(words))
 
     def _accounts(self, jobs: list[str]) -> dict[str, State]:
-        """Return what accounting knows of jobs that the controller has forgotten (MinJobAge), nothing without it."""
+        """Return what accounting knows of jobs that the controller has forgotten (MinJobAge), nothing without it.
+
+        Raises:
+            UserError: accounting does not answer.
+        """
         states: dict[str, State] = {}
         for part in at_once(jobs if self._accounting else ()):
             words = ("sacct", "-X", "--noheader", "--parsable2", "-o", ACCOUNT_FIELDS, "-j", ",".join(part))
             answer = self.commands.ask(words)
-            if answer.code:
-                self._accounting = False  # "Slurm accounting storage is disabled": the launches' exit files must do
+            if answer.code and _NO_ACCOUNTING in message(answer).lower():
+                self._accounting = False  # the launches' exit files must do
                 break
+            if answer.code:
+                raise UserError(f"sacct refused: {message(answer)}")
             states |= read_sacct(answer.out)
         return states
 

@@ -11,7 +11,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output="/sweep/logs/%j.out"
 
-# mnist-dnn, 2 launches, nested, up to 4 ranks
+# mnist-dnn, 2 launches, one after the other, up to 4 ranks
 # Written by harness VERSION
 set -euo pipefail
 
@@ -50,11 +50,11 @@ launch() {
 }
 
 launch n4x1x1-r0-KEY0 /sweep/n4x1x1-r0-KEY0 \
-  /opt/venv/bin/mpirun -n 4 --map-by ppr:1:node:PE=1 --bind-to core --host "$(first 4 :1)" \
+  srun --mpi=pmix --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 --nodelist "$(first 4 '')" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n4x1x1-r0-KEY0.json
 launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
-  /opt/venv/bin/mpirun -n 1 --map-by ppr:1:node:PE=1 --bind-to core --host "$(first 1 :1)" \
+  srun --mpi=pmix --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 --nodelist "$(first 1 '')" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n1x1x1-r1-KEY1.json
 exit "$failed"

@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-#flux: --job-name=mnist-NAME
-#flux: --nodes=4
-#flux: --exclusive
-#flux: --time-limit=3600s
-#flux: --output=/sweep/logs/{{id.dec}}.out
+#SBATCH --job-name=mnist-NAME
+#SBATCH --nodes=4
+#SBATCH --ntasks=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=1
+#SBATCH --threads-per-core=1
+#SBATCH --time=1:00:00
+#SBATCH --exclusive
+#SBATCH --no-requeue
+#SBATCH --open-mode=append
+#SBATCH --output="/sweep/logs/%j.out"
 
-# mnist-dnn, 2 launches, nested, up to 4 ranks
+# mnist-dnn, 2 launches, one after the other, up to 4 ranks
 # Written by harness VERSION
 set -euo pipefail
 
@@ -13,6 +19,7 @@ cd /home/user
 
 jobs=/sweep/jobs
 logs=/sweep/logs
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 
 # As many threads as the rank has cores, in every library that would start its own.
 export OMP_NUM_THREADS=1
@@ -22,9 +29,13 @@ export TF_CPP_MIN_LOG_LEVEL=2
 export PYTHONUNBUFFERED=1
 export CUDA_VISIBLE_DEVICES=-1
 export HARNESS_MPI=wheel
-export HARNESS_SCHEDULER=flux
+export HARNESS_SCHEDULER=slurm
 unset MPI4PY_LIBMPI
 unset MPI4PY_MPIABI
+unset SLURM_EXPORT_ENV
+
+# first K [SUFFIX]: the first K nodes of the allocation, so that every smaller launch runs inside the larger ones.
+first() { local some=("${nodes[@]:0:$1}"); (IFS=, && printf '%s\n' "${some[*]/%/${2-}}"); }
 
 failed=0
 # launch NAME RECORD COMMAND...: run one point unless it is done; its log and exit code are kept beside the script.
@@ -39,11 +50,11 @@ launch() {
 }
 
 launch n4x1x1-r0-KEY0 /sweep/n4x1x1-r0-KEY0 \
-  flux run --nodes=4 --ntasks=4 --cores-per-task=1 --setopt=pmi=pmix --setopt=cpu-affinity=per-task --setopt=exit-on-error \
+  /opt/venv/bin/mpirun -n 4 --map-by ppr:1:node:PE=1 --bind-to core --host "$(first 4 :1)" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n4x1x1-r0-KEY0.json
 launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
-  flux run --nodes=1 --ntasks=1 --cores-per-task=1 --setopt=pmi=pmix --setopt=cpu-affinity=per-task --setopt=exit-on-error \
+  /opt/venv/bin/mpirun -n 1 --map-by ppr:1:node:PE=1 --bind-to core --host "$(first 1 :1)" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n1x1x1-r1-KEY1.json
 exit "$failed"

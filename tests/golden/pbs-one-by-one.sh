@@ -8,7 +8,7 @@
 #PBS -j oe
 #PBS -o /sweep/logs/
 
-# mnist-dnn, 2 launches, nested, up to 4 ranks
+# mnist-dnn, 2 launches, one after the other, up to 4 ranks
 # Written by harness VERSION
 set -euo pipefail
 
