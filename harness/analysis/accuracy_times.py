@@ -159,10 +159,10 @@ IMAGES = 90 * 1_281_167  # epochs times training images of ImageNet
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportTime:
-    """The time that 90 epochs of ImageNet take at a point's rate, in seconds, with the 95 % interval of the rate.
+    """The time that 90 epochs of ImageNet take at a point's rate, in seconds, with the 95 % CI of the rate.
 
-    `images_per_second` is the rate of all ranks. `ran_seconds` is the time at the rate as it ran, None for launches
-    one after the other.
+    `images_per_second` is the rate of all ranks. `ran_seconds` is the time at the rate including interference, None for
+    launches one after the other.
     """
 
     images_per_second: float

@@ -24,7 +24,7 @@ from harness.analysis.turn_blocks import BlockTimes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutTimes:
-    """A layout's epoch time in seconds and the base's over it, with 95 % intervals, None for fewer than 3 blocks.
+    """A layout's epoch time in seconds and the base's over it, with 95 % CIs, None for fewer than 3 blocks.
 
     `ratio` is of the `blocks` that have both layouts; of unrelated launches (0 blocks) it is that of all of them. It is
     None where the two did not do the same work. The base's own ratio is 1, without an interval.
@@ -110,7 +110,7 @@ def trained_in_turns(launches: pd.DataFrame) -> bool:
 def block_table(launches: pd.DataFrame, base: pd.DataFrame, *, as_it_ran: bool = False) -> BlockTable:
     """Return the table of the valid `launches` (`launch_frames.launch_frame`); `base` are those of the base's layout.
 
-    Of launches in turns the times are those on undisturbed cores, or with `as_it_ran` those with what others took.
+    Of launches in turns the times are those excluding contended rounds, or with `as_it_ran` those of all rounds.
     """
     base_layout = str(base["layout"].iloc[0])
     in_turns = trained_in_turns(launches)

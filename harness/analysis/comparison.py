@@ -108,6 +108,6 @@ def _sessions_of_single_repeats(launches: pd.DataFrame) -> pd.Series:
 
 
 def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `launches` (`launch_frame`) whose times are on undisturbed cores, all where none is."""
+    """Return the rows of `launches` (`launch_frame`) whose times are excluding contended rounds, all where none is."""
     undisturbed = launches[~launches["disturbed"].astype(bool)]
     return launches if undisturbed.empty else undisturbed

@@ -85,7 +85,7 @@ def _order_statistic(tail: float, size: int) -> int:
 def ratio_interval(
     numerator: ArrayLike, denominator: ArrayLike, *, paired: bool = False, seed: int = 0
 ) -> Interval | None:
-    """Return the 95 % interval of median(numerator) / median(denominator), by `percentiles` of a bootstrap.
+    """Return the 95 % CI of median(numerator) / median(denominator), by `percentiles` of a bootstrap.
 
     `paired`: value k of both is of the same repeat of the interleaved order, and whole repeats are drawn: what slows
     one of them cancels in the ratio. None when either has fewer than 6 values.
@@ -112,7 +112,7 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
 
 
 def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:
-    """Return the 95 % interval that the `values` [draws] of a bootstrap over `launches` make.
+    """Return the 95 % CI that the `values` [draws] of a bootstrap over `launches` make.
 
     `rows` that are read together share the error (Bonferroni), so that all of them hold with 95 %.
 

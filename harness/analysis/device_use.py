@@ -82,7 +82,7 @@ _TERA = 1e12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceUse:
-    """The means over a point's ranks: rows a second with their 95 % interval, and TFLOP/s of model operations.
+    """The means over a point's ranks: rows a second with their 95 % CI, and TFLOP/s of model operations.
 
     `peak_tflops` is what a rank's device does at most by its vendor or by the user, `utilisation` the part of it that
     is used. `joules_per_row` and `watts` are of GPUs, else of processors: a row of all ranks, and one device. All are
@@ -123,8 +123,8 @@ def device_uses(
 def joules_per_row(launches: pd.DataFrame, runs: Sequence[RunRecord]) -> "pd.Series[float]":
     """Return the energy of a row of each launch of `launches` (`launch_frames.launch_frame` of `runs`), by its folder.
 
-    Of a launch in turns it is the mean power times the time as it ran, and likewise of one that was taken up again,
-    whose counters tell of its last attempt alone.
+    Of a launch in turns it is the mean power times the time including interference, and likewise of one that was taken
+    up again, whose counters tell of its last attempt alone.
     """
     by_run = {run.point.folder: run for run in runs}
     values = []

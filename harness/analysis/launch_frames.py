@@ -57,7 +57,7 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     epoch. train_loss, test_loss, test_accuracy and test_auc are NaN if not measured.
 
     `read_results.load_sweep` scales the times of launches that trained in turns to those of their turns. It adds three
-    columns: recorded_seconds, what the record has; ran_seconds, the time of an epoch as it ran, beside other work;
+    columns: recorded_seconds, what the record has; ran_seconds, the time of an epoch including interference;
     turn_block, the launch's `turn_blocks.BlockTimes`.
     """
     counts = [len(part["epoch"]) for part in parts]
@@ -141,7 +141,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
     was not finite. For launches that trained in turns, all times of epochs are those of their turns on undisturbed
     cores. ran_seconds, recorded_seconds and turn_block are those of `epoch_frame`; other launches have NaN, their
     seconds and None there. disturbed: whether other work met all rounds of its block, but not all of other blocks; its
-    times are then as they ran. `outlier` marks valid launches far from the others of their layout (`outliers`).
+    times then include interference. `outlier` marks valid launches far from the others of their layout (`outliers`).
     """
     groups = epochs.groupby("run", sort=False)
     timed_groups = epochs[epochs["timed"]].groupby("run", sort=False)
@@ -179,7 +179,7 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
 
 
 def _disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which launches trained in a block without a time on undisturbed cores, where others have one."""
+    """Return which launches trained in a block without a time excluding contended rounds, where others have one."""
     disturbed = np.array(
         [isinstance(block, BlockTimes) and not block.undisturbed for block in frame["turn_block"]], dtype=bool
     )

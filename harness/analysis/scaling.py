@@ -25,9 +25,9 @@ _OTHER_SESSION = "another session than the base's: no interval"  # what lies bet
 class PointScaling:
     """One layout's row of the scaling table. Times in seconds per epoch; intervals are None below 3 launches.
 
-    Launches in turns have two times, on undisturbed cores (`seconds`) and as they ran (`ran_seconds`), and a speedup of
-    each; the ratio of the base's time to the point's is the speedup (strong scaling). The `ran_` fields are None for
-    launches one after the other, whose times are as they ran.
+    Launches in turns have two times, excluding contended rounds (`seconds`) and including interference (`ran_seconds`),
+    and a speedup of each; the ratio of the base's time to the point's is the speedup (strong scaling). The
+    `ran_` fields are None for launches one after the other, whose times include interference.
 
     `speedup` is relative to the base (scaled speedup under weak scaling), and None where the work differs from the
     base's. `ideal` is the ratio of the ranks. `efficiency` is speedup over the ratio of the cores, which is the same
@@ -83,7 +83,7 @@ class Scaling:
     Of launches in turns: `unequal_cores` is the part of the time of one rank that its slowest core takes longer than
     its cores on average, over blocks; None where it trained on one core or in fewer than 3 blocks. `left_out` is the
     part of the rounds that other work met, `disturbed_blocks` counts the blocks that had too few other rounds, whose
-    times are as they ran. `short_blocks` of these have too few rounds in all: a launch made too few steps.
+    times are including interference. `short_blocks` of these have too few rounds in all: a launch made too few steps.
     """
 
     scaling: str
@@ -107,12 +107,12 @@ class Scaling:
 
     @property
     def has_turns(self) -> bool:
-        """Whether the launches trained in turns, so that each point has a second time, as it ran."""
+        """Whether the launches trained in turns, so that each point has a second time, including interference."""
         return self.base.ran_seconds is not None
 
     @property
     def is_as_it_ran(self) -> bool:
-        """Whether no block has times on undisturbed cores: then both times of a point are those as it ran."""
+        """Whether no block has times excluding contended rounds: then both times of a point include interference."""
         return self.base.ran_seconds == self.base.seconds
 
 
@@ -184,7 +184,7 @@ def _point(
 ) -> PointScaling:
     """Return the row of one layout, whose valid launches are `group`; `excluded` counts the others by layout.
 
-    `table_as_it_ran` is None for launches one after the other, whose times are as they ran.
+    `table_as_it_ran` is None for launches one after the other, whose times are including interference.
     """
     first = {str(name): value for name, value in group.iloc[0].items()}
     factors = _factors(first, base)

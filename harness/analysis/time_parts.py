@@ -17,8 +17,8 @@ OF_SUMS = ("skew_seconds", "wire_seconds", "trained_sync_s")
 _EPOCH = {
     "compute_seconds": "computation",
     "input_seconds": "input",
-    "skew_seconds": "waiting (skew)",
-    "wire_seconds": "allreduce (wire)",
+    "skew_seconds": "wait time",
+    "wire_seconds": "allreduce time",
 }
 _LAUNCH = {
     "import_s": "import",

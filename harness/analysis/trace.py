@@ -166,7 +166,7 @@ def _step(words: str, calls: Calls, number: int, who: tuple[int, int], left: flo
     args: Event = {"skew_us": _us(released - entry), "wire_us": _us(out - released), "last_rank": last}
     if error_s > 0:
         args["clock_error_us"] = _us(error_s)
-    parts = [Slice(name="allreduce (wire)", begin=released, end=out)]
+    parts = [Slice(name="allreduce time", begin=released, end=out)]
     if released > entry:
         parts.insert(0, Slice(name=f"wait for rank {last}", begin=entry, end=released))
     inside = [Slice(name="allreduce", begin=entry, end=out, args=args, inside=tuple(parts))]

@@ -1,4 +1,4 @@
-"""What trained in turns: the time of a step of every launch of a block, as it ran and on undisturbed cores.
+"""What trained in turns: the time of a step of every launch of a block, with interference and without contended rounds.
 
 The estimand, everywhere: the speedup of P ranks is the time of one rank, averaged over the cores on which it may run,
 divided by the time of P ranks, for the same rows. No maximum, minimum or best of measured times is ever taken for a
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 LEAST_ROUNDS = 5
-"""A block with fewer undisturbed rounds than these has no time on undisturbed cores."""
+"""A block with fewer undisturbed rounds than these has no time excluding contended rounds."""
 _UNDISTURBED_SHARE = 0.95  # of the processor time that a core of such a launch usually has
 _USUAL = 0.75  # the quantile of the shares that is usual
 _BUSY_SHARE = 0.9  # a launch that keeps its cores less busy shows nothing of what others took
@@ -46,7 +46,7 @@ class BlockTimes:
     slowest_core: float | None
 
     def step_seconds(self, launch: str) -> float:
-        """Return the seconds of a step on undisturbed cores; as it ran in a block that has none."""
+        """Return the seconds of a step excluding contended rounds; including interference in a block that has none."""
         times = self.undisturbed or self.as_it_ran
         return times[launch]
 

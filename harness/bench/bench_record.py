@@ -24,7 +24,7 @@ GOALS = {
     ("weights-epoch", "bare"): 1 / 1.03,
     ("gradients", "bound"): 1.0,
 }
-"""The least ratio of rows per second, of a contender over another."""
+"""The least ratio of samples per second, of a contender over another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +155,7 @@ def _mean_loss(name: str, blocks: Sequence[BenchBlock]) -> float | None:
 def contender_ratio(
     blocks: Sequence[BenchBlock], top: str, bottom: str, *, judged: bool = True
 ) -> ContenderRatio | None:
-    """Return the ratio of the rows per second of two contenders, over the blocks in which both have rounds."""
+    """Return the ratio of the samples per second of two contenders, over the blocks in which both have rounds."""
     values = block_ratios(blocks, top, bottom)
     if not values:
         return None
@@ -182,7 +182,7 @@ def _is_met(goal: float | None, interval: Interval | None) -> bool | None:
 
 
 def block_ratios(blocks: Sequence[BenchBlock], top: str, bottom: str) -> list[float]:
-    """Return the log ratio of rows per second, Winsor's mean, of every block with rounds of both contenders."""
+    """Return the log ratio of samples per second, Winsor's mean, of every block with rounds of both contenders."""
     work = math.log(CONTENDERS[top].ranks / CONTENDERS[bottom].ranks)
     frames = [pd.DataFrame(block.steps, dtype=float) for block in blocks]
     both = [frame.reindex(columns=[bottom, top]).dropna() for frame in frames]
@@ -191,7 +191,7 @@ def block_ratios(blocks: Sequence[BenchBlock], top: str, bottom: str) -> list[fl
 
 
 def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str | float]]:
-    """Return a row for every block in which two `contenders` trained: rows per second by the keyword's name.
+    """Return a row for every block in which two `contenders` trained: samples per second by the keyword's name.
 
     None of a forced bench: no verdict is based on it.
     """
@@ -207,7 +207,7 @@ def paired_rates(record: BenchRecord, **contenders: str) -> list[dict[str, str |
 
 
 def _rate(name: str, blocks: Sequence[BenchBlock]) -> float:
-    """Return the rows per second over all ranks: the median of the blocks' medians, 0 without any."""
+    """Return the samples per second over all ranks: the median of the blocks' medians, 0 without any."""
     medians = []
     for block in blocks:
         steps = [step for step in block.steps.get(name, ()) if step is not None]

@@ -1,6 +1,6 @@
 """Published claims against what was measured: one judgement of each, by sweeps that ask its question or not at all.
 
-A statement is true, false, or open (None) by its 95 % interval: a printed number holds where all of the interval lies
+A statement is true, false, or open (None) by its 95 % CI: a printed number holds where all of the interval lies
 within `NEAR` of it, and not where none of it does. What is open is said with the one thing that is missing.
 """
 

@@ -66,7 +66,7 @@ class CountRatio:
     interval: Interval | None
 
     def __str__(self) -> str:
-        span = f" (95 % interval {units.ratio_span(self.interval)})" if self.interval else ""
+        span = f" (95 % CI {units.ratio_span(self.interval)})" if self.interval else ""
         return f"{self.value:.2f}{span} on {units.ranks(self.count)} over {self.over}"
 
     @property
@@ -444,9 +444,9 @@ def _loss_differences(sweep: ClaimEvidence) -> pd.Series:
 
 
 def rate_of_parameter_servers(claim: Claim, rates: pd.DataFrame) -> list[Measured]:
-    """The rows per second of parameter servers over those of `gradients` on the same cores, on every workload.
+    """The samples per second of parameter servers over those of `gradients` on the same cores, on every workload.
 
-    `rates`: a row for every block of a bench, with the rows per second of either; its error is shared over workloads.
+    `rates`: a row for every block of a bench, with the rates of either; its error is shared over workloads.
     """
     if rates.empty:
         return _lack("`make bench` with the contender ParameterServerStrategy")
@@ -460,7 +460,7 @@ def rate_of_parameter_servers(claim: Claim, rates: pd.DataFrame) -> list[Measure
         span = f" ({units.ratio_span(interval)})" if interval else ""
         intervals.append(interval)
         words.append(f"{workload} {math.exp(logs.mean()):.2f}{span}")
-    reason = f"of the rows per second of gradients: {', '.join(words)}"
+    reason = f"of the samples per second of gradients: {', '.join(words)}"
     return [Measured(statements=_statements(intervals, claim.limit), reason=reason)]
 
 

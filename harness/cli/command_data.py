@@ -35,7 +35,7 @@ of_set = with_options(click.argument("dataset", metavar="NAME"), context_options
 
 @click.group(name="data")
 def data_command() -> None:
-    """List, fetch, verify, prepare and describe data sets, and clean their cache.
+    """List, fetch, verify and prepare data sets, tell of one, and clean their cache.
 
     NAME is a data set's name, or for `verify`, `prepare` and `info` also a file of your own: .csv, .tsv, .parquet, .npz
     or .h5.

@@ -157,7 +157,7 @@ def help_lines() -> Iterator[str]:
             first = ""
             if len(shared) > 10:  # the same training: not listed twice
                 settings = {setting: parameter for setting, parameter in settings.items() if setting not in of_sweep}
-                first = "the training of make sweep,"
+                first = "settings of make sweep that fit,"
             yield from _paragraph(title, settings, first)
 
 

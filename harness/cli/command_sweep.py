@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _MOST = 24  # repeats
 _LOOKS = (3, 6, 9, 12, 18)  # after which it is asked whether the intervals are narrow
 _CONFIRMING = 2  # blocks that are made after they were
-_NARROW = 0.02  # half the width of a speedup's 95 % interval, of its logarithm, from `_ENOUGH_BLOCKS` on
+_NARROW = 0.02  # half the width of a speedup's 95 % CI, of its logarithm, from `_ENOUGH_BLOCKS` on
 _ENOUGH_BLOCKS = 6
 _NARROW_OF_FEW = 0.01  # the same of fewer blocks
 _LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
@@ -132,7 +132,7 @@ class SweepOptions:
     common=True,
     type=int,
     help="Launches of each layout [default: in turns 3 to 24 blocks, until the speedup's interval is within 2 %, "
-    "6 minutes are over, or on a cluster the time limit; else 6, and fewer give no interval].",
+    "6 minutes are over, or on a cluster the time limit; else 6; an interval needs 3].",
 )
 @spread("--scaling", help="strong (the same rows) or weak (rows per rank) [default: strong, with PRESET=jupiter weak].")
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")

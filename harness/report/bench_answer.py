@@ -30,14 +30,14 @@ _HEADLINE = (
 )
 _PYTHONS = {"HOROVOD": "horovod", "TORCH": "ddp"}
 _REFERENCES = {
-    "bare": ("Over the bare loop", "Rows per second over those of the bare TensorFlow loop on as many ranks"),
-    "bound": ("Over the bound", "Rows per second over those of the bare loop with MPI_Allreduce"),
-    "harness": ("Over the harness", "Rows per second over those of the harness: on 2 ranks `gradients`"),
+    "bare": ("Over the bare loop", "Samples per second over those of the bare TensorFlow loop on as many ranks"),
+    "bound": ("Over the bound", "Samples per second over those of the bare loop with MPI_Allreduce"),
+    "harness": ("Over the harness", "Samples per second over those of the harness: on 2 ranks `gradients`"),
 }
 
 
 def bench_answer(record: BenchRecord) -> Answer:
-    """Return the bench so far: rows per second, their ratios, training losses; the page as text is among its files."""
+    """Return the bench so far: rates, their ratios, training losses; the page as text is among its files."""
     lines = tabulate(record)
     remarks = _remarks(record)
     ratios = _headline_ratios(lines)
@@ -108,12 +108,12 @@ def _rows_words(record: BenchRecord) -> str:
     return ", ".join(f"{name} {units.count(count)} rows" for name, count in record.rows.items())
 
 
-_WITHIN = "formed within rounds; mean of the blocks' Winsor's means and its 95 % interval over blocks (Student's t)."
+_WITHIN = "formed within rounds; mean of the blocks' Winsor's means and its 95 % CI over blocks (Student's t)."
 _Cell = Callable[[WorkloadRow, str], str | Cell]  # of a workload and a contender
 
 
 def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str, Table]]:
-    """Return the rows per second, what they are compared with, and the training losses, a column for each workload.
+    """Return the samples per second, what they are compared with, and the training losses, a column for each workload.
 
     A table without a row is left out.
     """
@@ -125,7 +125,7 @@ def _tables(record: BenchRecord, lines: Sequence[WorkloadRow]) -> list[tuple[str
     ]
     losses = "Mean training loss of the first epoch: mean of the blocks. A dash: it did not come to its end."
     tables = [
-        ("throughput", table("Training throughput", "Rows per second over all ranks: median of the blocks.", _rate)),
+        ("throughput", table("Training throughput", "Samples per second over all ranks: median of the blocks.", _rate)),
         *compared,
         ("losses", table("Training loss", losses, _loss)),
     ]

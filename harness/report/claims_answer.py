@@ -188,7 +188,7 @@ def _ledger(judgements: Sequence[Judgement], published: Published, target: Path)
     elements: list[Element] = [
         Prose(
             text="A claim is judged on the paper's own base and at its own count; one that names no count, from the "
-            "fewest to the most ranks of a sweep. A printed number is confirmed where all of a 95 % interval lies "
+            "fewest to the most ranks of a sweep. A printed number is confirmed where all of a 95 % CI lies "
             f"within {units.percent(NEAR)} of it, refuted where none of it does; otherwise it cannot be said, and "
             "the one thing that is missing stands there. How a sweep differs from the paper stands below the verdict; "
             "one that asks another question (no synchronisation, weak scaling, another network, too few rows) "

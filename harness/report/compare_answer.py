@@ -28,7 +28,7 @@ from harness.report.measurement_words import (
 from harness.report.run_words import machine_words
 from harness.schema.setting_words import distinguishing_names
 
-_HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % interval", "Launches", "Meaning")
+_HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % CI", "Launches", "Meaning")
 _APART = (
     "launched in different sessions, between which the machine's speed changes too: variants (commits, scripts, "
     "settings, environments, Pythons) are trained in turns by `harness compare commit:COMMIT here`"
@@ -210,7 +210,7 @@ def _ratios(table: Table, comparisons: Sequence[_Pair]) -> list[Element]:
             points.append((f"{comparison.label}{row.quantity} {place(row)}", row.ratio, row.ratio_interval))
     if not points:
         return []
-    title = f"Times as good as {comparisons[0].first}, with 95 % intervals"
+    title = f"Times as good as {comparisons[0].first}, with 95 % CIs"
     return [table, *interval_figure("ratios", title, points, (1.0, "Ratio (above 1 is better)"))]
 
 
@@ -241,7 +241,7 @@ def comparison_sentence(name: str, first: str, rows: Sequence[ComparedRow]) -> s
     assert last.layout is not None
     where = f"On {last.layout.ranks} rank{'s' if last.layout.ranks > 1 else ''} {name} is"
     interval = last.ratio_interval
-    span = f" (95 % interval {units.ratio_span(interval)})" if interval else ""
+    span = f" (95 % CI {units.ratio_span(interval)})" if interval else ""
     if last.verdict == OPEN:
         fewest = f"{FEWEST_BLOCKS} blocks" if last.quantity == STEP else f"{FEWEST_BLOCKS} launches of each"
         why = "the interval leaves it open" if interval else f"{fewest} are needed to judge"

@@ -109,7 +109,7 @@ def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table
             rows=rows,
             texts=(),
             note="POP's standard metrics, of means over launches: the factors of "
-            "each multiply up to it. In brackets the 95 % interval, a bootstrap over launches, where there are 6. The "
+            "each multiply up to it. In brackets the 95 % CI, a bootstrap over launches, where there are 6. The "
             "ratio of a point's global efficiency to the base's is its efficiency in the report.",
         ),
         *([_overheads_table(explanation.main, explanation)] if explanation.main else []),
@@ -137,7 +137,7 @@ def _tiles(point: PointEfficiencies) -> tuple[Fact, ...]:
             continue
         detail = units.ranks(point.ranks)
         if metric.interval:
-            detail += f"; 95 % interval {units.percent_span(metric.interval)}"
+            detail += f"; 95 % CI {units.percent_span(metric.interval)}"
         tiles.append(Fact(name=name.capitalize(), value=units.percent(metric.value, 1), detail=detail))
     return tuple(tiles)
 
@@ -185,7 +185,7 @@ def _as_it_ran(point: PointScaling | None) -> str:
         return ""
     taken = point.ran_seconds / point.seconds - 1
     return (
-        f"Times are those on undisturbed cores; with what others took of the machine an epoch took "
+        f"Times are those excluding contended rounds; with what others took of the machine an epoch took "
         f"{units.seconds(point.ran_seconds)} ({'+' if taken >= 0 else MINUS}{units.percent(abs(taken), 1)}). "
     )
 

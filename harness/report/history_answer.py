@@ -227,7 +227,7 @@ def _chart_figure(history: History, chart: ControlChart, subject: str) -> PageFi
     )
     band = f" The band is what a new session is within with 95 %, if it is as baseline '{history.baseline}'."
     caption = (
-        f"Each session's mean, with its 95 % interval over blocks.{band if chart.limits else ''} Dotted lines: the "
+        f"Each session's mean, with its 95 % CI over blocks.{band if chart.limits else ''} Dotted lines: the "
         "stack changed. The vertical axis does not begin at 0."
     )
     table = pd.DataFrame(

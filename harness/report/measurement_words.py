@@ -149,4 +149,4 @@ def interval_figure(
     spoken = "; ".join(f"{text}: {value:.3f} ({low:.3f} to {high:.3f})" for text, value, low, high in ends)
     picture = draw(name, title, paint, (7.2, 1.2 + 0.16 * (len(rows) + lines)), numbers=spoken)
     table = pd.DataFrame(ends, columns=["what", "value", "low", "high"])
-    return (PageFigure(picture=picture, title=title, caption=f"{label}. Error bars: 95 % intervals.", table=table),)
+    return (PageFigure(picture=picture, title=title, caption=f"{label}. Error bars: 95 % CIs.", table=table),)

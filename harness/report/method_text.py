@@ -27,15 +27,15 @@ TURNS = (
     "slowest rank's."
 )
 UNDISTURBED = (
-    "On undisturbed cores: rounds in which other work had more than 5 % of a rank's core in any turn are left out as a "
-    "whole"
+    "Excluding contended rounds: rounds in which other work had more than 5 % of a rank's core in any turn are left "
+    "out as a whole"
 )
 BLOCK_NUMBER = (
-    "A block's number is the mean of its rounds' log ratios, to the single rank's mean over its cores. As it ran: "
-    "total seconds over total steps of all turns, what a user waits for."
+    "A block's number is the mean of its rounds' log ratios, to the single rank's mean over its cores. "
+    "Incl. interference: total seconds over total steps of all turns, what a user waits for."
 )
 OVER_BLOCKS = (
-    "Times are geometric means over blocks, speedups the ratios of the times, 95 % intervals Student's t over blocks."
+    "Times are geometric means over blocks, speedups the ratios of the times, 95 % CIs Student's t over blocks."
 )
 ONE_ALLOCATION = (
     "All blocks are of one allocation: the intervals hold what varies from start to start on these nodes, not between "
@@ -70,9 +70,9 @@ def method(scaling: Scaling) -> str:
             undisturbed += (
                 f" {units.plural(scaling.short_blocks, 'block')} with fewer than {LEAST_ROUNDS} rounds in all"
             )
-            undisturbed += " have times as they ran only: train for more steps."
+            undisturbed += " have times including interference only: train for more steps."
         elif scaling.disturbed_blocks and scaling.is_as_it_ran:
-            undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are as they ran."
+            undisturbed += f" No block has {LEAST_ROUNDS} other rounds, so that all times are including interference."
         elif scaling.disturbed_blocks:
             blocks = units.plural(scaling.disturbed_blocks, "block")
             undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
@@ -139,9 +139,9 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
             f"{often}; all layouts of a repeat trained in turns of about 50 ms on the same cores. {ESTIMAND} Rounds of "
             "turns that other work met were left out as a whole; speedup is the mean over such blocks of the mean log "
             f"ratio over rounds, over {base} per epoch.",
-            "95 % intervals are Student's t over blocks.",
+            "95 % CIs are Student's t over blocks.",
         )
-    intervals = "95 % intervals are Student's t over blocks, those of times of this session only."
+    intervals = "95 % CIs are Student's t over blocks, those of times of this session only."
     if low < FEWEST_BLOCKS:
         intervals = f"With fewer than {FEWEST_BLOCKS} launches of a layout we give no intervals there."
     return (

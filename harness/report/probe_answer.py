@@ -130,7 +130,7 @@ def _headline(probe: Probe) -> str:
     few = f"{units.plural(len(cost.sizes[0].launches), 'launch')}, too few for an interval"
     small, large = (
         f"{_size_words(size.bytes)} take {units.seconds(size.seconds.value)} "
-        f"({f'95 % interval {_span(size.seconds)}' if _span(size.seconds) else few})"
+        f"({f'95 % CI {_span(size.seconds)}' if _span(size.seconds) else few})"
         for size in (cost.sizes[0], cost.sizes[-1])
     )
     return f"{cost.operation.capitalize()} over {units.ranks(cost.ranks)}: {small}, {large}."
@@ -198,7 +198,7 @@ def _figures(probe: Probe) -> Iterator[PageFigure]:
     where = (
         f"{units.ranks(probe.ranks)} on {units.plural(len(set(probe.hosts)), 'host')}, {probe.mpi_library}. "
         f"Medians of {distinct({len(size.launches) for cost in usual.costs for size in cost.sizes}, ' to ')} launches "
-        "each, error bars: 95 % interval of this session only; the slowest rank counts."
+        "each, error bars: 95 % CI of this session only; the slowest rank counts."
     )
     table = _times_frame([usual])
     yield PageFigure(

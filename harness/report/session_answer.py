@@ -23,7 +23,7 @@ from harness.report.measurement_words import (
 )
 from harness.report.run_words import machine_words
 
-HEADINGS = ("Quantity", "Ranks", "Baseline", "Now", "Loss", "95 % interval", "Sessions", "Blocks", "Verdict")
+HEADINGS = ("Quantity", "Ranks", "Baseline", "Now", "Loss", "95 % CI", "Sessions", "Blocks", "Verdict")
 _CODES = {Verdict.REGRESSION: FAILED, Verdict.CANNOT_TELL: UNDECIDED}  # 0 of all others
 _OUTCOMES = {Verdict.REGRESSION: CaseOutcome.FAILED, Verdict.CANNOT_TELL: CaseOutcome.SKIPPED}
 _MOST_NAMED = 3
@@ -43,7 +43,7 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
     current = check.current if check.current.launches else reference
     subject = sweep_sentences.subject(workload)
     measured = [(f"{row.quantity} {_place(row)}", row.slowdown, row.interval) for row in check.rows]
-    figures = interval_figure("losses", "Loss since the baseline, with 95 % intervals", measured, (0.0, "Loss"))
+    figures = interval_figure("losses", "Loss since the baseline, with 95 % CIs", measured, (0.0, "Loss"))
     table = Table(
         title="Verdicts",
         headings=HEADINGS,
@@ -173,7 +173,7 @@ def _change(row: SessionRow) -> str:
 def _interval(interval: Interval | None) -> str:
     if interval is None:
         return "no interval"
-    return f"95 % interval of the loss {100 * interval.low:+.1f} to {100 * interval.high:+.1f} %"
+    return f"95 % CI of the loss {100 * interval.low:+.1f} to {100 * interval.high:+.1f} %"
 
 
 def _place(row: SessionRow) -> str:

@@ -53,7 +53,7 @@ _DEVICES = "What a device does"
 _RATE = "A rank's device is its GPU, or the cores that it trains on. "
 _FLOPS = (
     "TFLOP/s: the matrix products and convolutions of a training step, forward and backward, counted in its traced "
-    "graph, times rows per second. "
+    "graph, times samples per second. "
 )
 _ENERGY = "Energy from before the first epoch to after the last, evaluations included: of a row of all ranks, and the "
 _ENERGY += "mean power of a device."
@@ -70,7 +70,7 @@ def device_sections(runs: Sequence[RunRecord], view: SweepView, stated: float | 
     has_energy = any(use.joules_per_row is not None for use in uses.values())
     if not (has_flops or has_energy):
         return []
-    headings = ["Ranks", "Layout", "Rows/s\nof a rank"]
+    headings = ["Ranks", "Layout", "Samples/s\nof a rank"]
     headings += ["TFLOP/s\nof a rank", "Of the\npeak"] if has_flops else []
     headings += ["J a row", "W of a\ndevice"] if has_energy else []
     rows = []
@@ -109,9 +109,9 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
 # What a script prints of its own speed, beside what was timed of it.
 
 _NOTE = (
-    "Timed: rows of all ranks over the time between the steps' gradients, as it ran, without those that begin a turn. "
-    "Printed: the last number that the script prints where OWN_RATE finds one, by its own clocks, which leave out the "
-    "turns of others; the median over launches."
+    "Timed: rows of all ranks over the time between the steps' gradients, including interference, without those that "
+    "begin a turn. Printed: the last number that the script prints where OWN_RATE finds one, by its own clocks, which leave "
+    "out the turns of others; the median over launches."
 )
 
 
@@ -124,7 +124,7 @@ def own_rates_sections(runs: Sequence[RunRecord], scaling: Scaling, names: Mappi
             rows.append(_row(point, statistics.median(printed), len(printed), names))
     if not rows:
         return []
-    headings = ("Ranks", "Layout", "Launches", "Rows/s\ntimed", "Rows/s\nprinted", "Printed\nagainst timed")
+    headings = ("Ranks", "Layout", "Launches", "Samples/s\ntimed", "Samples/s\nprinted", "Printed\nagainst timed")
     table = Table(title="The script's own rate", headings=headings, rows=rows, left=0, texts=(1,), note=_NOTE)
     return [Section(title="The script's own rate", name="own-rate", elements=[table])]
 
@@ -173,7 +173,7 @@ def report_time_sections(workload: Workload, scaling: Scaling, names: Mapping[st
                 *as_it_ran,
             ]
         )
-    headings = ("Ranks", "Layout", "Images/s", "Time to report", *(["As it ran"] if in_turns else []))
+    headings = ("Ranks", "Layout", "Images/s", "Time to report", *(["Incl. interference"] if in_turns else []))
     usual = SUBJECTS[JUPITER].model
     size = image_size(workload.model, workload.image_size)
     suite_size = IMAGE_NETWORKS[usual].size
@@ -194,7 +194,7 @@ def report_time_tile(workload: Workload, scaling: Scaling) -> list[Fact]:
         return []
     point = scaling.points[-1]
     time = report_times(scaling)[point.layout]
-    interval = f"95 % interval {units.seconds_span(time.interval)}" if time.interval else "no interval"
+    interval = f"95 % CI {units.seconds_span(time.interval)}" if time.interval else "no interval"
     detail = f"{units.ranks(point.ranks)}, {units.significant(time.images_per_second)} images/s; {interval}"
     return [Fact(name="Time to report", value=units.seconds(time.seconds), detail=detail)]
 
@@ -319,7 +319,7 @@ def _skipped(loaded: Loaded, predicted: Sequence[Extrapolation]) -> list[str]:
 
 # The numbers of a sweep's first screen, each with its doubt.
 
-_INTERVAL = "95 % interval "
+_INTERVAL = "95 % CI "
 
 
 def sweep_tiles(view: SweepView) -> Iterator[Fact]:

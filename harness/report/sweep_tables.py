@@ -39,8 +39,8 @@ _HEADINGS = (
     "Steps repeated",
     "Recovery time",
     "Ranks after",
-    "Rows/s before",
-    "Rows/s after",
+    "Samples/s before",
+    "Samples/s after",
     "Process",
     "Detected by",
 )
@@ -99,7 +99,7 @@ def _table(run: RunRecord) -> Table:
         title=f"Launch {run.point.folder}",
         headings=_HEADINGS,
         rows=[row(loss) for loss in run.losses],
-        note="At: since the launch began. Rows/s: before the failure and after it, evaluation not counted. "
+        note="At: since the launch began. Samples/s: before the failure and after it, evaluation not counted. "
         "Ranks that failed together share the repeated steps and the recovery time.",
     )
 
@@ -119,7 +119,7 @@ def _timeline(run: RunRecord, number: int, subject: str) -> PageFigure:
         ]
     )
     spoken = "; ".join(
-        f"{units.ranks(stretch.ranks)} {units.count(stretch_rate(run, stretch))} rows/s" for stretch in run.stretches
+        f"{units.ranks(stretch.ranks)} {units.count(stretch_rate(run, stretch))} samples/s" for stretch in run.stretches
     )
     return PageFigure(
         picture=draw(
@@ -129,7 +129,7 @@ def _timeline(run: RunRecord, number: int, subject: str) -> PageFigure:
             numbers=spoken,
         ),
         title=f"Launch {run.point.folder}",
-        caption="Epochs trained: each line is a stretch without a failure, with its ranks and rows/s, each cross a "
+        caption="Epochs trained: each line is a stretch without a failure, with its ranks and samples/s, each cross a "
         f"failed rank, and the gaps between lines recovery. {units.ranks(run.point.layout.ranks)} at first, global "
         f"batch {units.count(run.global_batch)}.",
         table=table,
@@ -187,8 +187,8 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequen
     for count, points in _by_ranks(extrapolations):
         words = (predicted_words(point) if point else units.NONE for point in points)
         rows.append((str(count), *[units.NONE] * measured, "0", *words))
-    as_it_ran = ("Speedup as it ran",) if in_turns else ()
-    headings = ("Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", *as_it_ran, "Test accuracy", "Launches")
+    as_it_ran = ("Speedup incl. interference",) if in_turns else ()
+    headings = ("Ranks", "Epoch", "Speedup", "95 % CI", "Efficiency", *as_it_ran, "Test accuracy", "Launches")
     predicted = ("Predicted" if series.where != NETWORK else "Predicted, network" for series in extrapolations)
     return Table(title="", headings=(*headings, *predicted), rows=rows)
 
@@ -217,9 +217,9 @@ def scaling_table(scaling: Scaling, names: Names, note: str, extrapolations: Seq
             "Efficiency",
             *(f"Predicted\n{series.where}" for series in extrapolations),
             "Epoch time",
-            *(("As it ran:\nepoch time", "As it ran:\nspeedup") if in_turns else ()),
+            *(("Incl. interference:\nepoch time", "Incl. interference:\nspeedup") if in_turns else ()),
             "Step time",
-            "Rows/s",
+            "Samples/s",
             "Global\nbatch",
             "Variation\n(within)",
             *(["Remarks"] if has_remarks else []),

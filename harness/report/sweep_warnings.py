@@ -16,8 +16,8 @@ from harness.schema.record import RunRecord
 from harness.schema.record_notes import NoteCode
 
 DISTURBED = (
-    "trained in turns beside other work: times on undisturbed cores leave out the rounds that it met, times as they "
-    "ran contain what it took."
+    "trained in turns beside other work: times excluding contended rounds leave out the rounds that it met, times "
+    "including interference contain what it took."
 )
 _BRIEF_S = 1.0  # of a launch's epochs
 _ENOUGH_S = 5.0
@@ -198,7 +198,7 @@ def _warnings_of_sweep(loaded: Loaded, scaling: Scaling | None) -> Iterator[str]
     if loaded.untimed_layouts:
         layouts = distinct(map(str, loaded.untimed_layouts))
         yield (
-            f"No launch on {layouts} has times in turns, so all times are those of whole launches, as they ran: "
+            f"No launch on {layouts} has times in turns, so all times are those of whole launches, with interference: "
             "delete the launches on it and run the sweep again to have all layouts in turns."
         )
     if loaded.unwitnessed:

@@ -10,7 +10,7 @@ NOT_MEASURED = Cell(text=units.NONE, value="")
 
 
 def seconds_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
-    """Return a duration in seconds, its 95 % interval below it; a dash for None."""
+    """Return a duration in seconds, its 95 % CI below it; a dash for None."""
     if value is None:
         return NOT_MEASURED
     note = units.seconds_span(interval) if interval else ""
@@ -18,7 +18,7 @@ def seconds_cell(value: float | None, interval: Interval | None = None, *, compu
 
 
 def ratio_cell(value: float | None, interval: Interval | None = None, *, computed: bool = False) -> Cell:
-    """Return a ratio such as a speedup, its 95 % interval below it; a dash for None."""
+    """Return a ratio such as a speedup, its 95 % CI below it; a dash for None."""
     if value is None:
         return NOT_MEASURED
     note = units.ratio_span(interval) if interval else ""
@@ -32,7 +32,7 @@ def predicted_cell(point: ExtrapolatedPoint) -> Cell:
 
 
 def percent_cell(value: float | None, places: int = 0, interval: Interval | None = None) -> Cell:
-    """Return a fraction in percent, its 95 % interval below it; a dash for None."""
+    """Return a fraction in percent, its 95 % CI below it; a dash for None."""
     if value is None:
         return NOT_MEASURED
     note = units.percent_span(interval) if interval else ""

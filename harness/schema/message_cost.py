@@ -54,7 +54,7 @@ BAD_FIT = 0.25  # relative error from which a line does not describe the times
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A value with its two-sided 95 % interval; `low` and `high` are None where there are fewer than 6 launches."""
+    """A value with its two-sided 95 % CI; `low` and `high` are None where there are fewer than 6 launches."""
 
     value: float
     low: float | None = None

@@ -306,7 +306,7 @@ class Workload:
         title="When a rank fails",
     )
     own_rate: str | None = option(
-        "A script's own rate in rows per second, read from what it prints: a regular expression with one group.",
+        "A script's own rate in samples per second, read from what it prints: a regular expression with one group.",
         None,
         counts=False,
         values="REGEX",

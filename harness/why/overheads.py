@@ -64,7 +64,7 @@ CAUSES = (
         "wire_seconds",
         ("latency", "allreduce: latency", "transfer efficiency"),
         ("bandwidth", "allreduce: bandwidth", "transfer efficiency"),
-        ("sum", "allreduce (wire)", "transfer efficiency"),
+        ("sum", "allreduce time", "transfer efficiency"),
     ),
     *_causes("compute_seconds", ("unexplained", "not explained", "")),
 )

@@ -59,7 +59,7 @@ def test_a_processor_has_a_peak_where_the_user_states_it() -> None:
 
 
 def test_the_energy_of_a_launch_in_turns_is_its_power_times_its_time() -> None:
-    """A launch in turns has counters of 10 s only: 300 W for 4 s of an epoch of 6,400 rows, as it ran."""
+    """A launch in turns has counters of 10 s only: 300 W for 4 s of an epoch of 6,400 rows, including interference."""
     runs = [replace(used(make_launch(1, 0, 2.0)), block="b")]
     launches = launch_frame(runs).assign(ran_seconds=4.0)
     assert joules_per_row(launches, runs).tolist() == pytest.approx([300 * 4.0 / ROWS])

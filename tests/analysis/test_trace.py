@@ -91,7 +91,7 @@ def test_a_recorded_launch_becomes_a_trace_that_holds_to_the_format_and_to_its_r
         own = slices[rank + 2, 1]
         steps = [one for one in own if one["name"].startswith("step ")]
         assert len(steps) == sum(epoch.steps for epoch in run.epochs)
-        for name, column in (("wait", "skew_seconds"), ("allreduce (wire)", "wire_seconds")):
+        for name, column in (("wait", "skew_seconds"), ("allreduce time", "wire_seconds")):
             drawn = sum(one["end"] - one["begin"] for one in own if one["name"].startswith(name))
             assert drawn * 1e-6 == pytest.approx(sum(getattr(epoch, column)[rank] for epoch in run.epochs), abs=1e-6)
         epochs = [one for one in own if one["name"].startswith("epoch")]

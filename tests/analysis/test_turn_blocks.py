@@ -1,4 +1,4 @@
-"""Times of what trained in turns: undisturbed and as it ran, one number a block, Student's t over blocks."""
+"""Times of what trained in turns, without contended rounds and with interference: one number a block, Student's t."""
 
 import math
 from pathlib import Path

@@ -413,7 +413,7 @@ def test_parameter_servers_are_judged_by_a_bench() -> None:
     asked = ledger("rate-of-parameter-servers")
 
     def rates(*servers: float, rounds: int = 6) -> str:
-        """`servers`: rows per second of each workload's first block, where gradients train 100."""
+        """`servers`: samples per second of each workload's first block, where gradients train 100."""
         blocks = [(one, k) for one in servers for k in range(rounds)]
         rows = [{"workload": f"mnist-{one}", "servers": one + k, "gradients": 100.0} for one, k in blocks]
         return judge_claim(asked, [], pd.DataFrame(rows)).finding.outcome

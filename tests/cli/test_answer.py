@@ -19,7 +19,7 @@ from harness.report.answer import Answer, Table
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.sweep_files import read_study
 
-SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % interval 1.65 to 1.75, 6 each."
+SENTENCE = "2\u00a0ranks train MNIST-DNN 1.70 times as fast as 1\u00a0rank, 95 % CI 1.65 to 1.75, 6 each."
 
 
 @click.command()
@@ -63,7 +63,7 @@ def test_columns_of_numbers_stand_to_the_right_and_texts_to_the_left(capsys: pyt
 
 
 def test_no_word_of_a_heading_is_cut_in_the_table_of_a_sweep_with_predictions() -> None:
-    headings = ["Ranks", "Epoch", "Speedup", "95 % interval", "Efficiency", "Speedup as it ran", "Test accuracy"]
+    headings = ["Ranks", "Epoch", "Speedup", "95 % CI", "Efficiency", "Speedup incl. interference", "Test accuracy"]
     headings += ["Launches", "Predicted"]
     measured = ("2", "2.06\u00a0s", "1.92", "1.90 to 1.93", "96\u00a0%", "1.91", "68.40\u00a0%", "8", "–")
     predicted = ("8", "–", "–", "–", "–", "–", "–", "0", "6.7 (5.9 to 7.3)")

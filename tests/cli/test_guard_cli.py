@@ -220,7 +220,7 @@ def test_compare_says_what_differs_and_by_how_much(kept: Path) -> None:
     result = harness("compare", "main", "study", folder=kept)
     assert code(result) == 0
     assert "commit: aaaaaaaaaaaa against bbbbbbbbbbbb" in result.output
-    assert "On 2 ranks study is slower than main: 0.77 times as fast (95 % interval" in result.output
+    assert "On 2 ranks study is slower than main: 0.77 times as fast (95 % CI" in result.output
     page = Path(result.output.splitlines()[-1])
     assert "Is study faster than main?" in page.read_text() and "harness compare main study" in page.read_text()
     assert 'data-sides="main|study"' in (page.parents[1] / "index.html").read_text()

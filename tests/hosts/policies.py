@@ -45,7 +45,7 @@ SLACK = 0.005  # of test accuracy below that of the first policy
 
 HEADING = (
     "| hosts | Gbit/s | policy | epochs to the target | seconds to the target | the first's over it | "
-    "rows/s | final accuracy |\n|---|---|---|---|---|---|---|---|"
+    "samples/s | final accuracy |\n|---|---|---|---|---|---|---|---|"
 )
 
 

@@ -46,6 +46,6 @@ with tf.Session() as session:
             begin = time.perf_counter()
     seconds = time.perf_counter() - begin
     lengths = [float(np.linalg.norm(value)) for value in session.run(variables)]
-print(f"total rows/sec: {8 * (steps - 2) / seconds:.1f}")
+print(f"total samples/sec: {8 * (steps - 2) / seconds:.1f}")
 if hvd.rank() == 0:
     target.write_text(json.dumps({"losses": losses, "lengths": lengths}))

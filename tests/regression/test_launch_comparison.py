@@ -65,7 +65,7 @@ def test_comparing_finds_a_slower_side_and_says_so_in_words() -> None:
     assert at_two.verdict == WORSE
     assert at_two.ratio == pytest.approx(1 / 1.2, rel=1e-6)
     words = comparison_sentence("new", "old", found)
-    says(words, "ranks", 2, "new", "slower", "old", "0.83", "95 % interval")
+    says(words, "ranks", 2, "new", "slower", "old", "0.83", "95 % CI")
     at_one = next(one for one in found if one.quantity == TIME and one.layout and one.layout.ranks == 1)
     assert at_one.ratio == pytest.approx(1) and at_one.verdict == ALIKE
 

@@ -39,7 +39,7 @@ def test_a_planted_loss_of_a_factor_is_named(factor: str) -> None:
     answer = session_answer(check, "harness check")
     says(answer.sentence, "REGRESSION", factor, "2 ranks", "main")
     assert len(re.findall(r"\d[\d.]*", answer.sentence)) <= 2  # the loss and the ranks
-    says(answer.details[0], factor, "95 % interval")
+    says(answer.details[0], factor, "95 % CI")
     assert answer.code == 1
     (worst,) = (row for row in check.rows if row.quantity == factor)
     assert worst.interval is not None and worst.interval.low < 0.15 < worst.interval.high

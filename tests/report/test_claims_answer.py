@@ -48,7 +48,7 @@ def test_words_of_claims() -> None:
     assert verdict.text.startswith(UNKNOWN)
     says(verdict.text, "measured on", "1, 2")
     says(verdict.text, "launches on", "32")
-    assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % interval")
+    assert str(ours).replace("\u00a0", " ").startswith("1.90 (95 % CI")
     few = judge_claim(
         ledger("speedup-of-an-epoch-beside-the-start"),
         [sweep(SCALES, launches=2, change=before(compile_s=1.0))],

@@ -53,7 +53,7 @@ def test_the_command_is_one_document_and_a_page(tmp_path: Path, capsys) -> None:
     places = ["--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
     assert command(["explain", "mnist", *places, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["answer"].startswith("2 ranks spend 13.7 % of the epoch beyond the ideal: allreduce (wire) 13.1 %")
+    assert document["answer"].startswith("2 ranks spend 13.7 % of the epoch beyond the ideal: allreduce time 13.1 %")
     (point,) = document["bills"]
     assert sum(item["share"] for item in point["items"]) == pytest.approx(1)
     assert [finding["cause"] for finding in document["findings"]] == ["learning rate"]

@@ -85,7 +85,7 @@ def test_three_launches_give_intervals_in_table_and_caption(tmp_path: Path) -> N
         write_run(tmp_path / "s", make_launch(2, repeat, seconds))
     text = str(Text(write_report(tmp_path / "s", tmp_path / "reports").read_text()))
     assert "2.00 times as fast as 1 rank (95 % CI" in text
-    assert "3 launches per point; bars: 95 % interval over blocks, a time's of this session only." in text
+    assert "3 launches per point; bars: 95 % CI over blocks, a time's of this session only." in text
     assert "too few" not in text
 
 

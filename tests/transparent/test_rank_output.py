@@ -51,7 +51,7 @@ def test_the_last_number_that_a_script_prints_is_its_rate(capsys, monkeypatch):
     assert capsys.readouterr().out.count("images/sec") == 3
 
 
-@pytest.mark.parametrize("text", ["", "images/sec: 3", "rows/sec: 3\n"])
+@pytest.mark.parametrize("text", ["", "images/sec: 3", "samples/sec: 3\n"])
 def test_a_line_without_an_end_or_the_pattern_is_no_rate(text):
     rate = OwnRate("images/sec: ([0-9]+)")
     rate.read(text)

@@ -166,7 +166,7 @@ def own_loop(tmp_path_factory):
         [str(folder / "found.json"), "30"],
         sync="gradients",
         batch="4",
-        own_rate="total rows/sec: ([0-9.]+)",
+        own_rate="total samples/sec: ([0-9.]+)",
     )
     point = Point(workload=workload, layout=Layout(nodes=2), scaling="weak")
     (folder / "point.json").write_bytes(encode(point))

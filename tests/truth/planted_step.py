@@ -56,7 +56,7 @@ while True:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedRun:
-    """What one run of several blocks found: on undisturbed cores, and as it ran."""
+    """What one run of several blocks found: excluding contended rounds, and including interference."""
 
     planted: float
     undisturbed: BlockRatio | None
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--serial", type=float, default=0.2, help="part of a step that is not divided")
     options = parser.parse_args(arguments)
     held = {"undisturbed": 0, "as_it_ran": 0}
-    print("| run | planted | undisturbed | as it ran |\n|---|---|---|---|")
+    print("| run | planted | undisturbed | including interference |\n|---|---|---|---|")
     for number in range(options.runs):
         with tempfile.TemporaryDirectory() as folder:
             run = run_planted(options.serial, blocks=options.blocks, seconds=options.seconds, folder=Path(folder))

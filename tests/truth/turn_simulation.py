@@ -125,7 +125,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What an estimator did on a machine: `bias` relative to the truth, `coverage` of its 95 % intervals, and blocks.
+    """What an estimator did on a machine: `bias` relative to the truth, `coverage` of its 95 % CIs, and blocks.
 
     `error` is the standard error of the bias.
     """
@@ -137,7 +137,7 @@ class Finding:
 
 
 def estimate(machine: Machine, count: int, seed: int = 0) -> tuple[Finding, Finding]:
-    """Return what both estimators, undisturbed and as it ran, do on `machine`: of `count` blocks."""
+    """Return what both estimators, undisturbed and including interference, do on `machine`: of `count` blocks."""
     rng = np.random.default_rng(seed)
     blocks = [read_turn_block(machine.block(rng)) for _ in range(count)]
     undisturbed = [_log_ratio(block.undisturbed) for block in blocks if block.undisturbed]
@@ -199,7 +199,9 @@ def machines() -> Iterator[tuple[str, Machine]]:
 
 
 if __name__ == "__main__":
-    print("| machine | truth | undisturbed: bias | coverage | blocks | as it ran: truth | bias | coverage |")
+    print(
+        "| machine | truth | undisturbed: bias | coverage | blocks | including interference: truth | bias | coverage |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for title, machine in machines():
         undisturbed, as_it_ran = estimate(machine, 600)

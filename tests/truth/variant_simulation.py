@@ -25,7 +25,7 @@ class VariantFinding:
     """What comparisons say of a planted slowdown.
 
     `bias` is of the median and of the mean of rounds, as a part of a step's time, with its standard `error`.
-    `coverage` is of Student's 95 % interval over six blocks. `verdicts` are parts of all comparisons, which end by the
+    `coverage` is of Student's 95 % CI over six blocks. `verdicts` are parts of all comparisons, which end by the
     rule of `harness compare`.
     """
 

@@ -209,7 +209,7 @@ def test_the_scaling_table_has_the_numbers_of_the_json(opened: Browser, report_p
             text, note = row[heading]
             assert_shown(text, point[value])
             assert_interval(note, point[interval])
-        assert_shown(row["Rows/s"][0], point["rows_per_second"])
+        assert_shown(row["Samples/s"][0], point["rows_per_second"])
 
 
 @pytest.mark.parametrize("opened", ["claims"], indirect=True)

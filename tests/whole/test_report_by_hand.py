@@ -134,7 +134,7 @@ def mean_parts(group: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def over_blocks(logs: list[float]) -> tuple[float, float]:
-    """Student's 95 % interval of the mean of six logarithms, as factors."""
+    """Student's 95 % CI of the mean of six logarithms, as factors."""
     reach = 2.570582 * stdev(logs) / sqrt(6)  # the quantile of 5 degrees of freedom
     return exp(fmean(logs) - reach), exp(fmean(logs) + reach)
 
@@ -264,7 +264,7 @@ def test_what_caps_the_speedup(runs: dict[int, list[dict[str, Any]]], tables: di
     seconds = geometric_mean(launches(runs, 2))
     speedup = geometric_mean(launches(runs, 1)) / seconds
     lost = {name: two[name] - base[name] / 2 for name in PARTS}
-    words = {"computation": "computation", "input": "input", "skew": "waiting (skew)", "wire": "allreduce (wire)"}
+    words = {"computation": "computation", "input": "input", "skew": "wait time", "wire": "allreduce time"}
     expected = sorted((name for name in PARTS if lost[name] > 0), key=lambda name: -lost[name])
     assert len(tables[OVERHEADS]) == len(expected) >= 2
     for name, row in zip(expected, tables[OVERHEADS], strict=True):

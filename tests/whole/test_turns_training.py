@@ -127,7 +127,7 @@ LOOP = PROGRAMS / "horovod_session.py"
 def test_a_loop_that_sums_its_gradients_by_itself_takes_turns_and_its_clocks_leave_out_the_others(
     tmp_path: Path,
 ) -> None:
-    rate = r"total rows/sec: ([0-9.]+)"
+    rate = r"total samples/sec: ([0-9.]+)"
     arguments = f"--script-arguments={tmp_path / 'found.json'} 300"
     own = (f"--script={LOOP}", arguments, "--script-batch=4", f"--own-rate={rate}", "--scaling=weak", "--nodes=1,2")
     in_turns = sweep(tmp_path / "turns", *own)

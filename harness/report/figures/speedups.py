@@ -25,14 +25,14 @@ _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "rows_per_second": (
         lambda p: p.rows_per_second,
         lambda p: p.rows_interval,
-        lambda value: f"{units.significant(value)} rows/s",
+        lambda value: f"{units.significant(value)} samples/s",
     ),
 }
 
 
 @figure("scaling")
 def against_ranks(view: SweepView) -> Iterator[PageFigure]:
-    """Draw speedup and efficiency, but for a single point with nothing predicted; epoch time and rows per second."""
+    """Draw speedup and efficiency, but for a single point with nothing predicted; epoch time and samples per second."""
     scaling = view.scaling
     subject = view.subject
     is_single = len(scaling.points) == 1 and not view.extrapolations
@@ -50,7 +50,7 @@ def against_ranks(view: SweepView) -> Iterator[PageFigure]:
     shows = f"Training time of one epoch of {subject}"
     yield _against_ranks(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
     ideal = "" if is_single else " Dashed: ideal, the base times the ratio of the ranks."
-    text = f"Rows per second of {subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
+    text = f"Samples per second of {subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
     yield _against_ranks(view, "rows_per_second", f"Training throughput of {subject}", "Throughput", text)
 
 
@@ -82,7 +82,7 @@ class _Plot:
 
         The kind of a point is mean (over blocks).
 
-        Columns: kind, layout, ranks, value, low, high (95 % interval, empty where there is none), launches, run. Where
+        Columns: kind, layout, ranks, value, low, high (95 % CI, empty where there is none), launches, run. Where
         there are predicted points they have columns of their own: predicted, predicted_low, predicted_high, where.
         """
         column = self._column
@@ -177,7 +177,7 @@ class _Plot:
             axes.plot(ends, [base_value * end / base.ranks for end in ends], label="ideal", **svg.IDEAL)
 
     def _value_axis(self, axes: Axes, unit: str, *, logarithmic: bool) -> None:
-        """Set the axis of speedups, times or rows per second; under weak scaling times are nearly equal: from 0."""
+        """Set the axis of speedups, times or samples per second; under weak scaling times are nearly equal: from 0."""
         column = self._column
         scaling = self._scaling
         if not logarithmic or (column == "seconds" and scaling.scaling == "weak"):
@@ -193,7 +193,7 @@ class _Plot:
         if column == "rows_per_second":
             axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         over = f"{speedup_label(scaling)} over {units.ranks(scaling.base.ranks)}"
-        labels = {"seconds": f"Training time of an epoch ({unit})", "rows_per_second": "Training rows per second"}
+        labels = {"seconds": f"Training time of an epoch ({unit})", "rows_per_second": "Training samples per second"}
         axes.set_ylabel(labels.get(column, over))
 
     def _predicted(self, axes: Axes, series: Extrapolation, factor: float, colour: str, marker: str) -> None:
