@@ -110,8 +110,8 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
 
 _NOTE = (
     "Timed: rows of all ranks over the time between the steps' gradients, including interference, without those that "
-    "begin a turn. Printed: the last number that the script prints where OWN_RATE finds one, by its own clocks, which leave "
-    "out the turns of others; the median over launches."
+    "begin a turn. Printed: the last number that the script prints where OWN_RATE finds one, by its own clocks, which "
+    "leave out the turns of others; the median over launches."
 )
 
 
