@@ -43,7 +43,7 @@ def repeats(scaling: Scaling) -> str:
     """Return how many launches each point is made of, and what the error bars are."""
     high = scaling.repeats[1]
     times = _launches(scaling)
-    bars = "bars: 95 % CI over blocks, a time's of this session only"
+    bars = "bars: 95 % CI over blocks (times: of this session only)"
     if scaling.has_turns:
         return f"{times}, in turns; {bars}."
     if high < FEWEST_BLOCKS:

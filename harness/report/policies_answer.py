@@ -129,7 +129,7 @@ def _table(sweeps: Sequence[_NamedSweep], goal: float, base_ranks: int, reports:
         "Speedup at equal samples is over each sweep's own fewest ranks: the same rows in less time. Speedup to "
         f"accuracy is over the first sweep's {units.ranks(base_ranks)}: the median training time after which a "
         "launch first has the target, epochs not interpolated; one that never reaches it counts as infinitely long. "
-        f"Below: 95 % CIs, a time's of this session only; at equal samples from {FEWEST_BLOCKS} launches on, to "
+        f"Below: 95 % CIs (times: of this session only); at equal samples from {FEWEST_BLOCKS} launches on, to "
         f"accuracy from {FEWEST_LAUNCHES} on."
     )
     rows = []

@@ -52,7 +52,7 @@ def test_every_caption_states_base_seconds_scaling_batch_and_repeats(report: Pat
         text = caption.replace("\u00a0", " ")
         for fact in ("Base: 1 rank, 2.00 s per epoch", "Strong scaling", "64 rows per rank", "64 to 128 global"):
             assert fact in text
-        assert "3 launches per point" in text and "interval" in text
+        assert "3 launches per point" in text and "95 % CI" in text
 
 
 def test_invalid_skipped_failed_and_damaged_are_listed_with_reasons(page: Text) -> None:
@@ -85,7 +85,7 @@ def test_three_launches_give_intervals_in_table_and_caption(tmp_path: Path) -> N
         write_run(tmp_path / "s", make_launch(2, repeat, seconds))
     text = str(Text(write_report(tmp_path / "s", tmp_path / "reports").read_text()))
     assert "2.00 times as fast as 1 rank (95 % CI" in text
-    assert "3 launches per point; bars: 95 % CI over blocks, a time's of this session only." in text
+    assert "3 launches per point; bars: 95 % CI over blocks (times: of this session only)." in text
     assert "too few" not in text
 
 
