@@ -15,6 +15,7 @@ from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.sessions import EFFICIENCY, STEP, sessions
 from harness.analysis.sync_calls import Calls, read_calls
+from harness.analysis.turn_blocks import BlockTimes
 from harness.analysis.useful_time import useful_by_rank, useful_times
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
@@ -116,10 +117,10 @@ class MeasuredLaunch:
 class Measurement:
     """The valid launches of one workload, of one state of the code, on one machine, in order of their start.
 
-    `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the
-    launches of this state that were not valid, `met` the valid ones that trained in turns beside other work. `in_turns`
-    says whether all trained in turns. `settings` are those of `Point`, `conditions` what else of the host, the MPI
-    library and the environment a launch's speed depends on, by name.
+    `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the launches of
+    this state that are left out: not valid, or of contended blocks. `met` counts the valid ones that trained in turns
+    beside other work. `in_turns` says whether all trained in turns. `settings` are those of `Point`, `conditions` what
+    else of the host, the MPI library and the environment a launch's speed depends on, by name.
     """
 
     label: str
@@ -181,16 +182,34 @@ def software(run: RunRecord) -> Software:
 def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
     """Return one measurement for every state of code and machine in `loaded`, the newest first.
 
-    A state without a valid launch is left out.
+    Launches of contended blocks (`_contended_launches`) are left out, and so is a state without another valid launch.
     """
+    contended = _contended_launches(loaded)
     states: dict[tuple[str, str], list[RunRecord]] = {}
     for run in sorted(loaded.runs, key=lambda run: run.started):
         states.setdefault((run.provenance.machine.fingerprint, software(run).state), []).append(run)
     measured = []
     for runs in states.values():
-        if any(not run.invalid for run in runs):
-            measured.append(_measurement(loaded, runs, label))
+        counted = [run for run in runs if not run.invalid and run.point.folder not in contended]
+        if counted:
+            measured.append(_measurement(loaded, counted, label, excluded=len(runs) - len(counted)))
     return tuple(sorted(measured, key=lambda measurement: measurement.newest, reverse=True))
+
+
+def _contended_launches(loaded: Loaded) -> frozenset[str]:
+    """Return the folders of launches in blocks of which other work met nearly every round.
+
+    Such a block has no time without that work, and says nothing of what is compared. A block of too few rounds has
+    none either, but for another reason.
+    """
+    if not loaded.valid:
+        return frozenset()
+    contended = set()
+    for row in launch_frame(loaded.valid, loaded.epochs).to_dict("records"):
+        block = row["turn_block"]
+        if isinstance(block, BlockTimes) and not block.undisturbed and not block.is_short:
+            contended.add(str(row["run"]))
+    return frozenset(contended)
 
 
 def join_measurements(measurement: Measurement, added: Measurement) -> Measurement:
@@ -316,6 +335,11 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
         loaded = replace(loaded, runs=runs, failures=())
     measured = measurements(loaded, label)
     if not measured:
+        if contended := _contended_launches(loaded):
+            raise UserError(
+                f"'{folder}' has nothing to judge by: other work met nearly all rounds of {len(contended)} launches; "
+                "run it again while the machine does nothing else"
+            )
         why = f"{len(loaded.runs)} invalid, {len(loaded.damaged)} damaged, {len(loaded.failures)} failed"
         raise UserError(f"'{folder}' holds no valid launch ({why}): run `harness sweep` first")
     if commit is None:
@@ -328,8 +352,7 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
 
 
-def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measurement:
-    valid = [run for run in runs if not run.invalid]
+def _measurement(loaded: Loaded, valid: Sequence[RunRecord], label: str, *, excluded: int) -> Measurement:
     first = valid[0]
     return Measurement(
         label=label,
@@ -341,7 +364,7 @@ def _measurement(loaded: Loaded, runs: Sequence[RunRecord], label: str) -> Measu
         software=software(first),
         reductions=tuple(sorted({run.provenance.reduction for run in valid if run.point.layout.ranks > 1})),
         launches=tuple(_launches(loaded, valid)),
-        excluded=len(runs) - len(valid),
+        excluded=excluded,
         met=sum(bool(run.met) for run in valid),
         in_turns=all(run.block for run in valid),
         settings=first.point.settings,

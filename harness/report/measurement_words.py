@@ -30,7 +30,7 @@ def measurement_warnings(
     for name, measurement in zip(names, measured, strict=True):
         launches = f"{units.plural(len(measurement.launches) + measurement.excluded, 'launch')} of {name}"
         if measurement.excluded:
-            texts.append(f"{measurement.excluded} of {launches} are not valid and left out.")
+            texts.append(f"{measurement.excluded} of {launches} are left out: not valid, or all beside other work.")
         if measurement.met:
             texts.append(f"{measurement.met} of {launches} {DISTURBED}")
         if measurement.workload.sync == "none":

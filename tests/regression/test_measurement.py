@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from harness.base.errors import UserError
@@ -12,10 +13,11 @@ from harness.regression.measurement import HostTime, MeasuredLaunch, Measurement
 from harness.regression.session_check import check_sessions
 from harness.regression.session_samples import session_samples
 from harness.schema.record import encode
-from harness.schema.sweep_folder import RUN_FILE
-from tests.labs.factories import make_point, make_run, write_run
+from harness.schema.sweep_folder import RUN_FILE, SweepFolder
+from tests.labs.factories import make_point, make_run, write_run, write_study
 from tests.labs.histories import make_measurement, make_summary
 from tests.labs.planted import write_planted
+from tests.labs.sentences import refuses
 
 
 def launch(ranks: int, repeat: int, *hosts: str, minutes: float = 0, seconds: float = 1.0) -> MeasuredLaunch:
@@ -107,3 +109,37 @@ def test_the_time_of_a_row_is_that_of_each_host_without_its_waiting(tmp_path: Pa
 def test_what_is_no_host_is_refused(name: str, seconds: float | None) -> None:
     with pytest.raises(UserError):
         HostTime(name=name, row_seconds=seconds)
+
+
+def write_block(folder: Path, repeat: int, *, quiet_rounds: int) -> None:
+    """Write a block of launches on 1 and 2 ranks with 12 rounds, of which other work leaves so many alone."""
+    name = f"block-{repeat}"
+    turns = []
+    for number in range(12):
+        cores = 1.0 if number < quiet_rounds else 0.5
+        for ranks in (1, 2):
+            run = make_run(make_point(ranks, repeat), seconds=[[1.0 / ranks] * ranks])
+            bound = ";".join(map(str, range(ranks)))
+            turns.append((number, run.point.folder, 20, 1.0 / ranks / cores, cores, bound))
+            if number == 0:
+                write_run(folder, replace(run, block=name))
+    SweepFolder(folder).rounds.mkdir(exist_ok=True)
+    frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
+    frame.to_parquet(SweepFolder(folder).block_turns(name))
+
+
+def test_a_block_that_other_work_met_throughout_is_not_judged(tmp_path: Path) -> None:
+    """A check beside a test run said regression: its blocks had no time without that work."""
+    for repeat, quiet_rounds in enumerate((12, 12, 12, 4)):
+        write_block(tmp_path / "study", repeat, quiet_rounds=quiet_rounds)
+    write_study(tmp_path / "study")
+    measurement = measured_in(tmp_path / "study", "now", None)
+    assert {one.repeat for one in measurement.launches} == {0, 1, 2} and measurement.excluded == 2
+
+
+def test_a_sweep_beside_other_work_throughout_is_refused(tmp_path: Path) -> None:
+    for repeat in range(3):
+        write_block(tmp_path / "study", repeat, quiet_rounds=4)
+    write_study(tmp_path / "study")
+    with refuses("other work met nearly all rounds of 6 launches"):
+        measured_in(tmp_path / "study", "now", None)

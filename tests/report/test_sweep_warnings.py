@@ -118,7 +118,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
         history_answer(history_of([limit])),
     ):
         said = plain(" ".join(banner.text for banner in answer.banners)).replace(limit.state, "limit")
-        assert "2 of 6 launches of limit are not valid and left out." in said, answer.kind
+        assert "2 of 6 launches of limit are left out: not valid, or all beside other work." in said, answer.kind
         assert "4 of 6 launches of limit trained in turns beside other work" in said
         assert "limit ran without synchronisation: a limit of the machine, no training." in said
         assert "Synthetic data" in said
@@ -184,7 +184,9 @@ def test_a_comparison_says_which_launches_are_left_out(tmp_path: Path) -> None:
     first, other = (measured_in(tmp_path / name, name, None) for name in ("first", "other"))
     rows = [compare_measurements(first, other, threshold=0.03)]
     answer = comparison_answer(("first", "other"), (first, other), rows, (0,), "harness compare first other")
-    assert [plain(banner.text) for banner in answer.banners] == ["1 of 8 launches of other are not valid and left out."]
+    assert [plain(banner.text) for banner in answer.banners] == [
+        "1 of 8 launches of other are left out: not valid, or all beside other work."
+    ]
 
 
 def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
