@@ -198,14 +198,14 @@ def to_accuracy(scaling: Scaling, workload: Workload, targets: Sequence[TimeToAc
 
 
 def _batch_reason(scaling: Scaling, workload: Workload, target: TimeToAccuracy) -> str:
-    """Return that the global batch grew with the ranks, where that cost more than the noise of an epoch's speedup."""
+    """Return that the global batch grew with the ranks, where the speedup to accuracy is lower than that of an epoch."""
     last = last_point(scaling)
     assert last is not None and last.speedup is not None and target.speedup is not None
     before = scaling.base.global_batch
     if target.speedup > (1 - _APART) * last.speedup or last.global_batch <= before:
         return ""
     remedy = "" if workload.script else f" (GLOBAL_BATCH={before} holds it)"
-    return f": the global batch grew from {before} to {last.global_batch}{remedy}"
+    return f"; the global batch is {last.global_batch} and not {before}{remedy}"
 
 
 def target_of(scaling: Scaling, targets: Sequence[TimeToAccuracy]) -> TimeToAccuracy | None:
