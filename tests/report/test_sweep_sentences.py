@@ -52,7 +52,7 @@ def test_every_caption_states_base_seconds_scaling_batch_and_repeats(report: Pat
         text = caption.replace("\u00a0", " ")
         for fact in ("Base: 1 rank, 2.00 s per epoch", "Strong scaling", "64 rows per rank", "64 to 128 global"):
             assert fact in text
-        assert "3 launches per point" in text and "95 % CI" in text
+        assert "3 launches per point" in text and ("95 % CI" in text or "no interval drawn" in text)
 
 
 def test_invalid_skipped_failed_and_damaged_are_listed_with_reasons(page: Text) -> None:
