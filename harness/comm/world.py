@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_FORWARDED_S = 0.2  # what a rank has printed: an abort may overtake it in the launcher
 _FIRST_SPEAKS_S = 30.0
 
 
@@ -136,6 +137,7 @@ def abort(world: World, error: BaseException) -> NoReturn:
     code = BAD_INPUT if isinstance(error, UserError) else FAILED
     print(f"harness: rank {world.rank}: {_shown(error)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
+    time.sleep(_FORWARDED_S)
     world.comm.Abort(code)
     os._exit(code)  # MPI_Abort does not return; this says so to the type checker
 

@@ -255,7 +255,7 @@ class SweepCommand:
         limit = self.wanted.scheduler.limit()
         for remark in remarks(self.runnable, request, limit, self.wanted.submission.site):
             say(remark)
-        unusable = self.wanted.scheduler.unusable_nodes()
+        unusable = self.wanted.scheduler.unusable_nodes() if limit is not None else ()
         if warning := warn_of_nodes(self.runnable, limit, unusable):
             say(warning)
         past = past_launches(self.files, request.partition)

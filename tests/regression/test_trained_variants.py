@@ -36,7 +36,7 @@ def network(features, classes):
 @pytest.fixture(autouse=True)
 def one_short_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first block be the last one, as short as it is asked for."""
-    monkeypatch.setattr(variant_turns, "_BLOCK_S", 0.0)
+    monkeypatch.setattr(variant_turns, "BLOCK_S", 0.0)
 
 
 def trained(folder: Path, command: Sequence[str]) -> list[RunRecord]:

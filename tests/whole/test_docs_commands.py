@@ -62,6 +62,8 @@ ADDED = {
     "make sweep PRESET=jupiter GPUS": "SCHEDULER=slurm RANKS_PER_NODE=4",
 }
 INSTEAD = {
+    "harness run -n 64": "harness run -n 2",
+    "run --here -n 4": "run --here -n 2",
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
     "report SWEEP --format": f"report {RECORDS.name} --format",
     "report SWEEP --network": f"report {RECORDS.name} --network",
@@ -125,10 +127,10 @@ def execute(command: str) -> tuple[str, int]:
         return "run", subprocess.run([sys.executable, *words(command)[1:]], check=False, timeout=600).returncode
     if command == "harness run":
         return "help", run_command_line(["run", "--help"])
-    if command.startswith("harness run -n 2"):
-        return "run", run_ranks(2, "-m", "harness.transparent", *words(command)[4:]).returncode
     for there, smaller in INSTEAD.items():
         command = command.replace(there, smaller)
+    if command.startswith("harness run -n 2"):
+        return "run", run_ranks(2, "-m", "harness.transparent", *words(command)[4:]).returncode
     found = arguments(command)
     return "dry" if "--dry-run" in found else "run", run_command_line(found)
 
