@@ -198,7 +198,7 @@ def to_accuracy(scaling: Scaling, workload: Workload, targets: Sequence[TimeToAc
 
 
 def _batch_reason(scaling: Scaling, workload: Workload, target: TimeToAccuracy) -> str:
-    """Return that the global batch grew with the ranks, where the speedup to accuracy is lower than that of an epoch."""
+    """Return that the global batch grew with the ranks, where the speedup to accuracy is below that of an epoch."""
     last = last_point(scaling)
     assert last is not None and last.speedup is not None and target.speedup is not None
     before = scaling.base.global_batch
