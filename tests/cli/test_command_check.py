@@ -31,6 +31,6 @@ def test_a_study_is_measured_again_as_it_was_recorded(tmp_path: Path) -> None:
     document = json.loads(checked.stdout)
     assert document["against"] == "main" and checked.return_value in (0, 1, 3)
     assert {row["quantity"] for row in document["rows"]} >= {"step time", "efficiency", "transfer efficiency"}
-    assert all(row["blocks"] == [3, 3] for row in document["rows"])
+    assert all(1 <= blocks <= 3 for row in document["rows"] for blocks in row["blocks"])  # others may be contended
     assert len(list((tmp_path / "results/checks").glob(f"*/*/*/{RUN_FILE}"))) == 6
     assert len(list((tmp_path / "results").glob(f"*/*/{RUN_FILE}"))) == 6  # the sweep has no more
