@@ -12,8 +12,8 @@ from tests.cluster.conftest import Terminal
 from tests.cluster.slurm import Cluster, wait_for
 from tests.labs.slurm_sweeps import TINY
 
-# Ranks: what is left of a block that was ended is seen with those only. A campaign: where blocks take a few seconds, Slurm
-# ends the job only after further blocks.
+# Ranks: what is left of a block that was ended is seen with those only. A campaign: where blocks take a few seconds,
+# Slurm ends the job only after further blocks.
 pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.alone, pytest.mark.campaign, pytest.mark.timeout(900)]
 
 
