@@ -1,10 +1,11 @@
 """Measurements: the launches of one state of the code on one machine, and how they are joined, split and named."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -184,7 +185,8 @@ def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
 
     Launches of contended blocks (`_contended_launches`) are left out, and so is a state without another valid launch.
     """
-    contended = _contended_launches(loaded)
+    rows = _launch_rows(loaded)
+    contended = _contended_launches(rows)
     states: dict[tuple[str, str], list[RunRecord]] = {}
     for run in sorted(loaded.runs, key=lambda run: run.started):
         states.setdefault((run.provenance.machine.fingerprint, software(run).state), []).append(run)
@@ -192,23 +194,31 @@ def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
     for runs in states.values():
         counted = [run for run in runs if not run.invalid and run.point.folder not in contended]
         if counted:
-            measured.append(_measurement(loaded, counted, label, excluded=len(runs) - len(counted)))
+            measured.append(_measurement(loaded, counted, rows, label, excluded=len(runs) - len(counted)))
     return tuple(sorted(measured, key=lambda measurement: measurement.newest, reverse=True))
 
 
-def _contended_launches(loaded: Loaded) -> frozenset[str]:
+_Rows = Mapping[str, Mapping[Hashable, Any]]
+
+
+def _launch_rows(loaded: Loaded) -> _Rows:
+    """Return the rows of the valid launches (`launch_frame`), by their folders."""
+    if not loaded.valid:
+        return {}
+    return {str(row["run"]): row for row in launch_frame(loaded.valid, loaded.epochs).to_dict("records")}
+
+
+def _contended_launches(rows: _Rows) -> frozenset[str]:
     """Return the folders of launches in blocks of which other work met nearly every round.
 
     Such a block has no time without that work, and says nothing of what is compared. A block of too few rounds has
     none either, but for another reason.
     """
-    if not loaded.valid:
-        return frozenset()
     contended = set()
-    for row in launch_frame(loaded.valid, loaded.epochs).to_dict("records"):
+    for folder, row in rows.items():
         block = row["turn_block"]
         if isinstance(block, BlockTimes) and not block.undisturbed and not block.is_short:
-            contended.add(str(row["run"]))
+            contended.add(folder)
     return frozenset(contended)
 
 
@@ -335,7 +345,7 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
         loaded = replace(loaded, runs=runs, failures=())
     measured = measurements(loaded, label)
     if not measured:
-        if contended := _contended_launches(loaded):
+        if contended := _contended_launches(_launch_rows(loaded)):
             raise UserError(
                 f"'{folder}' has nothing to judge by: other work met nearly all rounds of {len(contended)} launches; "
                 "run it again while the machine does nothing else"
@@ -352,7 +362,7 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
 
 
-def _measurement(loaded: Loaded, valid: Sequence[RunRecord], label: str, *, excluded: int) -> Measurement:
+def _measurement(loaded: Loaded, valid: Sequence[RunRecord], rows: _Rows, label: str, *, excluded: int) -> Measurement:
     first = valid[0]
     return Measurement(
         label=label,
@@ -363,7 +373,7 @@ def _measurement(loaded: Loaded, valid: Sequence[RunRecord], label: str, *, excl
         machine=first.provenance.machine,
         software=software(first),
         reductions=tuple(sorted({run.provenance.reduction for run in valid if run.point.layout.ranks > 1})),
-        launches=tuple(_launches(loaded, valid)),
+        launches=tuple(_launches(loaded, valid, rows)),
         excluded=excluded,
         met=sum(bool(run.met) for run in valid),
         in_turns=all(run.block for run in valid),
@@ -385,8 +395,7 @@ def _conditions(run: RunRecord) -> dict[str, str]:
     }
 
 
-def _launches(loaded: Loaded, runs: Sequence[RunRecord]) -> Iterable[MeasuredLaunch]:
-    rows = {str(row["run"]): row for row in launch_frame(runs, loaded.epochs).to_dict("records")}
+def _launches(loaded: Loaded, runs: Sequence[RunRecord], rows: _Rows) -> Iterable[MeasuredLaunch]:
     for run in runs:
         row = rows[run.point.folder]
         accuracy = float(row["test_accuracy"])
