@@ -310,13 +310,15 @@ def remove_empty_folder(folder: Path) -> bool:
     """Remove a folder that has nothing but a mark in it; return whether it is gone. A link stays, as does a mount."""
     if not _is_folder(folder):
         return False
-    entries = list(folder.iterdir())
-    if any(entry.name != MARK and not entry.name.startswith(f"{MARK}{_STAGING}") for entry in entries):
-        return False
     try:
+        entries = list(folder.iterdir())
+        if any(entry.name != MARK and not entry.name.startswith(f"{MARK}{_STAGING}") for entry in entries):
+            return False
         for entry in entries:
-            entry.unlink()
+            entry.unlink(missing_ok=True)
         folder.rmdir()
+    except FileNotFoundError:  # another rank has removed it meanwhile
+        return True
     except OSError:  # it is in use, a mount point, or somebody has written there meanwhile
         return False
     return True

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,20 @@ def test_an_empty_folder_goes_and_one_with_anything_stays(tmp_path: Path) -> Non
     (tmp_path / "full/mine").write_text("mine")
     assert not remove_empty_folder(tmp_path / "full")
     assert (tmp_path / "full" / MARK).exists()
+
+
+class _TakenMeanwhile(type(Path())):
+    """A folder that another process removes between the look at it and the reading of its entries."""
+
+    def iterdir(self) -> Iterator[Path]:
+        Path(self).rmdir()
+        return super().iterdir()
+
+
+def test_an_empty_folder_that_another_rank_removes_meanwhile_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert remove_empty_folder(_TakenMeanwhile(tmp_path / "empty"))
+    assert not (tmp_path / "empty").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
