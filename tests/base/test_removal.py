@@ -288,17 +288,18 @@ def test_an_empty_folder_goes_and_one_with_anything_stays(tmp_path: Path) -> Non
     assert (tmp_path / "full" / MARK).exists()
 
 
-class _TakenMeanwhile(type(Path())):
-    """A folder that another process removes between the look at it and the reading of its entries."""
-
-    def iterdir(self) -> Iterator[Path]:
-        Path(self).rmdir()
-        return super().iterdir()
-
-
-def test_an_empty_folder_that_another_rank_removes_meanwhile_is_gone(tmp_path: Path) -> None:
+def test_an_empty_folder_that_another_rank_removes_meanwhile_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
-    assert remove_empty_folder(_TakenMeanwhile(tmp_path / "empty"))
+    read_entries = Path.iterdir
+
+    def removed_before_it_is_read(folder: Path) -> Iterator[Path]:
+        folder.rmdir()
+        return read_entries(folder)
+
+    monkeypatch.setattr(Path, "iterdir", removed_before_it_is_read)
+    assert remove_empty_folder(tmp_path / "empty")
     assert not (tmp_path / "empty").exists()
 
 
