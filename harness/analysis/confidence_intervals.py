@@ -32,7 +32,7 @@ as a prediction's, are no inference and are not made here.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,6 +99,7 @@ def ratio_interval(
     return percentiles(_medians(upper[of_upper]) / _medians(lower[of_lower]), fewest)
 
 
+@lru_cache(maxsize=8)  # the points of a sweep have equally many launches
 def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the numbers of the launches that a bootstrap draws of `first` and of `second` launches, [draws, launches].
 
@@ -106,9 +107,10 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
     """
     rng = np.random.default_rng(seed)
     of_first = rng.integers(0, first, (RESAMPLES, first))
-    if paired:
-        return of_first, of_first
-    return of_first, rng.integers(0, second, (RESAMPLES, second))
+    of_second = of_first if paired else rng.integers(0, second, (RESAMPLES, second))
+    for numbers in (of_first, of_second):
+        numbers.flags.writeable = False
+    return of_first, of_second
 
 
 def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:

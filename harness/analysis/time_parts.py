@@ -106,8 +106,18 @@ def mean_launches(
     """Return what `median_launches` does, of geometric means, as the times of a scaling table are."""
     seconds = group[whole].to_numpy()
     parts = group[list(columns)].to_numpy()
-    mean: Array = np.exp(np.log(seconds[drawn]).mean(axis=1))
-    return mean, _parts_of(mean, seconds, parts, drawn)
+    means = _drawn_shares(drawn, len(group)) @ np.column_stack([np.log(seconds), seconds, parts])
+    mean: Array = np.exp(means[:, 0])
+    return mean, means[:, 2:] * (mean / means[:, 1])[:, None]
+
+
+def _drawn_shares(drawn: NDArray[np.int64], launches: int) -> Array:
+    """Return which part of each draw [draws, drawn launches] each of the launches is, [draws, launches]."""
+    draws, size = drawn.shape
+    places = drawn + launches * np.arange(draws)[:, None]
+    counts = np.bincount(places.ravel(), minlength=draws * launches)
+    shares: Array = counts.reshape(draws, launches) / size
+    return shares
 
 
 def _parts_of(whole: Array, seconds: Array, parts: Array, launches: NDArray[np.int64]) -> Array:

@@ -74,6 +74,7 @@ def view_of(
         scaling=scaling,
         extrapolations=predicted,
         costs=overheads(scaling, launches, PARTS),
+        devices=device_uses(loaded.valid, launches, scaling, loaded.peak_tflops),
         goal=goal,
         targets=targets,
     )
@@ -235,7 +236,7 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
             "scaling": scaling,
             "test_accuracy": accuracy,
             "predicted": measured.predicted,
-            "devices": device_uses(loaded.valid, launches, scaling, loaded.peak_tflops),
+            "devices": view.devices,
             "energy": energy_uses(loaded.valid),
             **({"time_to_report": report_times(scaling)} if has_report_time(workload) else {}),
         },

@@ -7,7 +7,7 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.accuracy_times import has_report_time, report_times
-from harness.analysis.device_use import DeviceUse, EnergyUse, device_uses, energy_uses
+from harness.analysis.device_use import DeviceUse, EnergyUse, by_layout, energy_uses
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
@@ -59,13 +59,10 @@ _ENERGY = "Energy from before the first epoch to after the last, evaluations inc
 _ENERGY += "mean power of a device."
 
 
-def device_sections(runs: Sequence[RunRecord], view: SweepView, stated: float | None) -> list[Section]:
-    """Return the section of the devices of `runs`, valid ones; none where neither operations nor energy are known.
-
-    `stated` is the peak of a device in TFLOP/s that the user has given.
-    """
+def device_sections(runs: Sequence[RunRecord], view: SweepView) -> list[Section]:
+    """Return the section of the devices of `runs`, valid ones; none where neither operations nor energy are known."""
     scaling = view.scaling
-    uses = device_uses(runs, view.launches, scaling, stated)
+    uses = view.devices
     has_flops = any(use.tflops is not None for use in uses.values())
     has_energy = any(use.joules_per_row is not None for use in uses.values())
     if not (has_flops or has_energy):
@@ -118,8 +115,9 @@ _NOTE = (
 def own_rates_sections(runs: Sequence[RunRecord], scaling: Scaling, names: Mapping[str, str]) -> list[Section]:
     """Return the section of printed rates; none where no launch of `runs`, valid ones, has any."""
     rows = []
+    of_layout = by_layout([run for run in runs if run.own_rate is not None])
     for point in scaling.points:
-        printed = [run.own_rate for run in runs if str(run.point.layout) == point.layout and run.own_rate is not None]
+        printed = [run.own_rate for run in of_layout.get(point.layout, ()) if run.own_rate is not None]
         if printed:
             rows.append(_row(point, statistics.median(printed), len(printed), names))
     if not rows:
@@ -220,7 +218,7 @@ def measured_sections(loaded: Loaded, view: SweepView, figures: Mapping[str, Seq
         Section(title="Scaling", name="scaling", elements=scaling),
         *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
         *own_rates_sections(loaded.valid, view.scaling, view.names),
-        *device_sections(loaded.valid, view, loaded.peak_tflops),
+        *device_sections(loaded.valid, view),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
         Section(title="Loss and accuracy", name="learning", elements=learning),
