@@ -21,7 +21,6 @@ from harness.analysis.confidence_intervals import (
 )
 from harness.analysis.turn_blocks import BlockTimes
 
-
 # What is read of a launch: the frame has fifty columns, and is divided by layouts again and again.
 _COLUMNS = ["layout", "run", "repeat", "steps", "session_begin", "session_end"]
 _COLUMNS += ["disturbed", "seconds", "ran_seconds", "turn_block"]
@@ -47,9 +46,9 @@ class BlockTable:
     """The times of a comparison.
 
     `cells` has by layout a row for each launch: layout, run, seconds (of an epoch), and log_ratio, the logarithm of the
-    base's time in the same block over this one, NaN where the block has none of it. `unpaired` are the layouts whose launches
-    are of the base's session and not of its blocks: no effect of a block is common to both, and they are compared as
-    unrelated samples.
+    base's time in the same block over this one, NaN where the block has none of it. `unpaired` are the layouts whose
+    launches are of the base's session and not of its blocks: no effect of a block is common to both, and they are
+    compared as unrelated samples.
     """
 
     base: str

@@ -169,7 +169,7 @@ def _told_plan(command: SweepCommand, queued: Sequence[Running], *, invalid_too:
 
 def _tell(plan: SweepPlan) -> None:
     """Say what `plan` does."""
-    of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.wanted.points[0].code)
+    of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.survey, plan.wanted.points[0].code)
     for sentence in plan.sentences(of_other_code):
         say(sentence)
 

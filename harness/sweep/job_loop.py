@@ -18,7 +18,7 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import Failure, RunRecord, decode_file
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.finished_launches import check_record, set_aside
+from harness.sweep.finished_launches import check_record, finished_launch, set_aside
 from harness.sweep.job_cost import note_ended
 from harness.sweep.job_plan import Job, JobPlan, without_layouts
 from harness.sweep.job_script import write_job
@@ -588,8 +588,9 @@ class Launches:
         begun = self._begun.get(point.folder)  # by the monotonic clock: the other one may be set meanwhile
         if begun is not None and not self.scheduler.survives_client:
             wall_s = time.monotonic() - begun
-        self.pace.take(record, wall_s / running.together)
-        return f"{self.pace.speed(record)}{doubts}; took {format_seconds(wall_s)}"
+        launch = finished_launch(record)
+        self.pace.take(launch, wall_s / running.together)
+        return f"{self.pace.speed(launch)}{doubts}; took {format_seconds(wall_s)}"
 
     def _goes_on(self, point: Point, outcome: LaunchOutcome) -> bool:
         """Put a launch that is to be submitted again at the end of what waits; return whether it is."""

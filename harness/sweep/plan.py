@@ -154,10 +154,13 @@ def launch_order(sweep: Sweep, runnable: Sequence[Layout]) -> tuple[Point, ...]:
     So slow drift of the machine falls on all layouts in the same way (Hoefler & Belli, SC'15, rule 9). The order is a
     function of the study and the layouts: the same command again goes on where it stopped.
     """
-    points = [point for point in sweep.points() if point.layout in runnable]
+    can_run = set(runnable)
+    of_repeat: dict[int, list[Point]] = {repeat: [] for repeat in range(sweep.repeats)}
+    for point in sweep.points():
+        if point.layout in can_run:
+            of_repeat[point.repeat].append(point)
     ordered: list[Point] = []
-    for repeat in range(sweep.repeats):
-        launches = [point for point in points if point.repeat == repeat]
+    for repeat, launches in of_repeat.items():
         random.Random(f"{sweep.name}/{repeat}").shuffle(launches)
         ordered += launches
     return tuple(ordered)

@@ -62,7 +62,7 @@ class WantedLaunches:
             return plan_jobs(missing, mode or "jobs"), ()
         if not self.scheduler.interleaves:
             return plan_jobs(missing, "turns"), ()
-        peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
+        peaks = (launch.rank_bytes for launch in surveyed.records.values())
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client
         )

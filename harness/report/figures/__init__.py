@@ -27,8 +27,9 @@ class SweepView:
     `folder` has the records. `runs` and `launches` (`launch_frames.launch_frame`) are of all launches, `ratios`
     (`scaling.ratios_frame`) of the valid ones; `parts` is `time_parts.breakdown_frame`, `curves` is
     `curve_frame` and `final` its `final_frame`, `extrapolations` what is predicted of more ranks. `costs` are
-    `overheads` by part of the time, `devices` what every layout's devices do. `goal` is a test accuracy, None where none was tested, and `targets` the times to
-    it. `subject` names the workload, `names` has a reader's words for every layout.
+    `overheads` by part of the time, `devices` what every layout's devices do. `goal` is a test accuracy, None where
+    none was tested, and `targets` the times to it. `subject` names the workload, `names` has a reader's words for every
+    layout.
     """
 
     folder: Path
