@@ -104,28 +104,22 @@ def epoch_columns(run: RunRecord, times: EpochTimes) -> Columns:
     seconds = times.seconds.max(axis=1)
     sync = times.sync.mean(axis=1)
     skew = times.skew.mean(axis=1)
+    numbers = np.array([epoch.epoch for epoch in epochs])
     columns = {
-        "epoch": np.array([epoch.epoch for epoch in epochs]),
+        "epoch": numbers,
         "seconds": seconds,
         "sync_seconds": sync,
         "skew_seconds": skew,
         "wire_seconds": sync - skew,
         "input_seconds": times.input.mean(axis=1),
         "parted": times.parted,
-        "timed": _timed(run),
+        "timed": numbers >= run.as_timed().epochs[0].epoch,  # those that do not count come first
         "trained_s": seconds.cumsum(),
         "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1),
     }
     for name in METRICS:
         columns[name] = np.array([getattr(epoch, name) for epoch in epochs], dtype=float)
     return columns
-
-
-def _timed(run: RunRecord) -> NDArray[np.bool_]:
-    """Return of each epoch whether its time counts; all do where those of none would."""
-    counted = run.as_timed().epochs
-    first = counted[0].epoch
-    return np.array([epoch.epoch >= first for epoch in run.epochs])
 
 
 def _recorded(times: Sequence[Sequence[float]], ranks: int) -> NDArray[np.float64]:

@@ -97,7 +97,9 @@ def median_launches(
     count = drawn.shape[1]
     middle = order[:, count // 4 : count - count // 4]
     median = (seconds[order[:, (count - 1) // 2]] + seconds[order[:, count // 2]]) / 2
-    return median, _parts_of(median, seconds, parts, middle)
+    means = np.stack([part[middle].mean(axis=1) for part in parts.T], axis=1)
+    scaled: Array = means * (median / seconds[middle].mean(axis=1))[:, None]
+    return median, scaled
 
 
 def mean_launches(
@@ -118,13 +120,6 @@ def _drawn_shares(drawn: NDArray[np.int64], launches: int) -> Array:
     counts = np.bincount(places.ravel(), minlength=draws * launches)
     shares: Array = counts.reshape(draws, launches) / size
     return shares
-
-
-def _parts_of(whole: Array, seconds: Array, parts: Array, launches: NDArray[np.int64]) -> Array:
-    """Return the means of `parts` [launches, columns] over the drawn `launches` [draws, launches], parts of `whole`."""
-    means = np.stack([part[launches].mean(axis=1) for part in parts.T], axis=1)
-    scaled: Array = means * (whole / seconds[launches].mean(axis=1))[:, None]
-    return scaled
 
 
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:

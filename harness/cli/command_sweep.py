@@ -1,21 +1,19 @@
 """``harness sweep``, the main job: plan, launch, collect and report a scaling study."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.base.command_context import Context
-from harness.base.errors import RunError
+from harness.base.errors import RunError, UserError
 from harness.base.removal import check_folder
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
+    NumberRange,
     context_options,
     mpi_option,
     option_group,
@@ -38,75 +36,18 @@ from harness.cli.training_options import (
 from harness.report.answer import Answer
 from harness.schema.point import Point
 from harness.schema.presets import usual_scaling
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import USUAL_MINUTES, USUAL_WIDTH, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
+    from harness.cli.sweep_end import SweepEnd
     from harness.prediction.network_cost import Uncertain
     from harness.sweep.planned_launches import SweepPlan
     from harness.sweep.submission_settings import Submission
 
-# How many repeats a sweep in turns shall have: until its speedups are known well enough.
-
-_MOST = 24  # repeats
-_LOOKS = (3, 6, 9, 12, 18)  # after which it is asked whether the intervals are narrow
-_CONFIRMING = 2  # blocks that are made after they were
-_NARROW = 0.02  # half the width of a speedup's 95 % CI, of its logarithm, from `_ENOUGH_BLOCKS` on
-_ENOUGH_BLOCKS = 6
-_NARROW_OF_FEW = 0.01  # the same of fewer blocks
-_LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
-
-
-def until_narrow() -> Callable[[Path], int]:
-    """Return what `run_sweep` asks after each part of a sweep: how many repeats there shall be."""
-    begun = monotonic()
-
-    def wanted_repeats(folder: Path) -> int:
-        widest, repeats = widest_interval(folder)
-        wanted = next_repeats(widest, repeats, monotonic() - begun)
-        if wanted > repeats:
-            certainty = f"within {widest:.1%}" if math.isfinite(widest) else "without an interval"
-            echo(f"the speedup is known {certainty} after {repeats} blocks: {wanted - repeats} more")
-        return wanted
-
-    return wanted_repeats
-
-
-def widest_interval(folder: Path) -> tuple[float, int]:
-    """Return half the width of the widest interval of the sweep's speedups, of its logarithm, and how many repeats."""
-    from harness.analysis.launch_frames import launch_frame
-    from harness.analysis.read_results import load_sweep
-    from harness.analysis.scaling import scale
-
-    loaded = load_sweep(folder)
-    launches = launch_frame(loaded.runs, loaded.epochs)
-    repeats = int(launches["repeat"].max()) + 1
-    scaling = scale(launches)
-    widest = 0.0
-    for point in scaling.others if scaling else ():
-        interval = point.speedup_interval
-        if point.blocks:
-            widest = max(widest, math.log(interval.high / interval.low) / 2 if interval else math.inf)
-    return widest, repeats
-
-
-def next_repeats(reach: float, repeats: int, seconds: float) -> int:
-    """Return how many repeats a sweep shall have of which `repeats` took `seconds`: the same number where it ends.
-
-    `reach` is half the width of its widest speedup's interval, of the logarithm. To stop where an interval happens to
-    be narrow costs some of its coverage. So two more blocks are made after it is narrow, and intervals of few blocks
-    must be the narrower: of intervals of 95 %, 93 to 95 % hold the truth, by
-    simulation (tests/analysis/test_turn_blocks.py).
-    """
-    if repeats - _CONFIRMING in _LOOKS:
-        return repeats
-    narrow = _NARROW if repeats >= _ENOUGH_BLOCKS else _NARROW_OF_FEW
-    wanted = repeats + _CONFIRMING
-    if reach > narrow:
-        wanted = min((look for look in _LOOKS if look > repeats), default=_MOST)
-    late = seconds * wanted > _LONGEST_S * repeats
-    return repeats if late else max(repeats, min(wanted, _MOST))
+_MOST_BLOCKS = 24  # of a job of a batch system, which its time limit may end before
+_WIDEST = 0.5  # what WIDTH may be at most: such an interval says next to nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +58,8 @@ class SweepOptions:
     layouts: LayoutOptions
     batch: BatchOptions
     repeats: int | None
+    budget: float | None
+    width: str | None
     scaling: str | None
     oversubscribe: bool
     tuned: bool
@@ -131,8 +74,17 @@ class SweepOptions:
     "--repeats",
     common=True,
     type=int,
-    help="Launches of each layout [default: in turns 3 to 24 blocks, until the speedup's interval is within 2 %, "
-    "6 minutes are over, or on a cluster the time limit; else 6; an interval needs 3].",
+    help="Launches of each layout [default: in turns 3 blocks and more, until WIDTH or BUDGET ends it, or on a cluster "
+    "24 blocks or the time limit; else 6; an interval needs 3].",
+)
+@spread(
+    "--budget",
+    type=NumberRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Minutes after which no further block begins on this machine [default: 6].",
+)
+@spread(
+    "--width", metavar="PERCENT%", help="Half the width of a speedup's interval at which it is enough [default: 2%]."
 )
 @spread("--scaling", help="strong (the same rows) or weak (rows per rank) [default: strong, with PRESET=jupiter weak].")
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
@@ -160,8 +112,9 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
 
     workload = build_workload(options.workload)
     submission, reason = build_submission(options.batch)
+    _refuse_limits(options, submission)
     if submission.in_turns and options.repeats is None and submission.request.allocations == 1:
-        submission = replace(submission, most_blocks=_MOST)
+        submission = replace(submission, most_blocks=_MOST_BLOCKS, width=parse_width(options.width))
     sweep, refused = _build(workload, submission, context, options)
     network = read_links(options.network) if options.network else None
     echo(reason)
@@ -170,6 +123,47 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
     if options.dry_run:
         return _planned(write_scripts(sweep, context, submission))
     return _run(sweep, submission, network, context, options)
+
+
+def parse_width(text: str | None) -> float:
+    """Return the part of one that `text`, such as ``2%``, is; the usual one of None.
+
+    Raises:
+        UserError: it is no percentage above 0 and up to 50 %.
+    """
+    if text is None:
+        return USUAL_WIDTH
+    number, sign, rest = text.partition("%")
+    try:
+        width = float(number) / 100
+    except ValueError:
+        width = math.nan
+    if not sign or rest.strip() or not 0 < width <= _WIDEST:
+        raise UserError(f"WIDTH={text} is not a width: write a percentage up to {100 * _WIDEST:g}%, such as 2%")
+    return width
+
+
+def _refuse_limits(options: SweepOptions, submission: "Submission") -> None:
+    """Refuse BUDGET and WIDTH where something else says how many blocks there are.
+
+    Raises:
+        UserError: naming what does.
+    """
+    limits = {"BUDGET": options.budget, "WIDTH": options.width}
+    words = [f"{name}={limit}" for name, limit in limits.items() if limit is not None]
+    if not words:
+        return
+    asked = words[0]
+    if options.repeats is not None:
+        raise UserError(f"REPEATS={options.repeats} says how many launches there are: leave it out, or {asked}")
+    if not submission.in_turns:
+        raise UserError(f"{asked} is for launches in turns, these follow each other: say REPEATS= instead")
+    if submission.request.allocations > 1:
+        raise UserError(f"{asked} is for one allocation, these are ALLOCATIONS={submission.request.allocations}")
+    if options.budget is not None and submission.scheduler != "local":
+        raise UserError(
+            f"{asked} is for launches on this machine: a job of SCHEDULER={submission.scheduler} ends by WALLTIME="
+        )
 
 
 def _build(
@@ -222,18 +216,36 @@ def _run(
     from harness.report.sweep_answer import report_sweep
     from harness.sweep.execute import run_sweep
 
-    is_here = submission.scheduler == "local"  # else the job itself looks at its speedups between blocks
-    enough = until_narrow() if is_here and submission.in_turns and options.repeats is None else None
+    end = _sweep_end(sweep, submission, options)
     folder = context.results / sweep.name
     problem = ""
     try:
         check_folder(context.reports / sweep.name, "report")
-        run_sweep(sweep, context, submission, approve=approval(options.batch), enough=enough)
+        run_sweep(
+            sweep,
+            context,
+            submission,
+            approve=approval(options.batch),
+            enough=end.wanted_repeats if end else None,
+            block_seconds=end.block_seconds if end else None,
+        )
     except RunError as error:
         if not SweepFolder(folder).has_launches:  # none was started
             raise
         problem = str(error)
     return replace(report_sweep(folder, context.reports, network=network), problem=problem)
+
+
+def _sweep_end(sweep: "Sweep", submission: "Submission", options: SweepOptions) -> "SweepEnd | None":
+    """Return what ends the sweep where nothing else says how many blocks there are; in a job, that is the job's own."""
+    if submission.scheduler != "local" or not submission.in_turns or options.repeats is not None:
+        return None
+    from harness.analysis.block_plan import EndRule
+    from harness.cli.sweep_end import SweepEnd
+
+    minutes = USUAL_MINUTES if options.budget is None else options.budget
+    rule = EndRule(width=parse_width(options.width), budget_s=60 * minutes)
+    return SweepEnd(rule, with_lengths=sweep.workload.script is None)
 
 
 def _planned(plan: "SweepPlan") -> Answer:

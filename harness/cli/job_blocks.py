@@ -3,8 +3,11 @@
 import sys
 from pathlib import Path
 
-from harness.cli.command_sweep import next_repeats, widest_interval
+from harness.analysis.block_plan import EndRule
+from harness.cli.sweep_end import measure_width
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.block_program import Enough, main
+from harness.sweep.submission_settings import read_submission
 
 
 def until_known() -> Enough:
@@ -16,11 +19,12 @@ def until_known() -> Enough:
 
     def is_known(folder: Path) -> bool:
         nonlocal wanted
-        reach, repeats = widest_interval(folder)
-        if repeats < wanted:
+        width = measure_width(folder)
+        if width.repeats < wanted:
             return False
-        wanted = next_repeats(reach, repeats, seconds=0.0)
-        return wanted <= repeats
+        rule = EndRule(width=read_submission(SweepFolder(folder)).width)
+        wanted = rule.next_repeats(width.reach, width.repeats, seconds=0.0)
+        return wanted <= width.repeats
 
     return is_known
 

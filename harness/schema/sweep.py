@@ -8,6 +8,10 @@ from harness.schema.layout import Layout
 from harness.schema.point import SCALINGS, Point, check_settings, digest
 from harness.schema.workload import Workload
 
+USUAL_WIDTH = 0.02
+"""Half the width of a speedup's 95 % CI, of its logarithm, at which a sweep ends that asks for no other."""
+USUAL_MINUTES = 6.0
+"""How long a sweep goes on that has no other limit."""
 _MOST_LAUNCHES = 100_000
 
 

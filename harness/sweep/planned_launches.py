@@ -275,9 +275,13 @@ class SweepCommand:
             self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
             self.note()
 
-    def widen(self, repeats: int) -> SweepPlan:
-        """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
+    def widen(self, repeats: int, *, block_s: float = 0.0) -> SweepPlan:
+        """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on.
+
+        The rounds of its blocks last `block_s` seconds at least.
+        """
         self.sweep = replace(self.sweep, repeats=repeats)
         self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
         self.note()
-        return self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)
+        plan = self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)
+        return replace(plan, jobs=tuple(replace(job, block_s=block_s) for job in plan.jobs))

@@ -6,9 +6,12 @@ import pandas as pd
 import pytest
 
 from harness.cli import job_blocks
+from harness.cli.sweep_end import MeasuredWidth
 from harness.schema.record import decode_file
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep import block_program
 from harness.sweep.block_program import run_series
+from harness.sweep.submission_settings import Submission, write_submission
 from harness.sweep.turn_block import BlockEnd, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
 
 
@@ -100,8 +103,10 @@ def test_the_speedups_are_looked_at_after_whole_repeats_only(tmp_path: Path, mon
 
 
 def test_repeats_are_asked_for_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_submission(SweepFolder(tmp_path), Submission())
     widths = iter([(0.5, 3), (0.5, 4), (0.5, 5), (0.005, 6), (0.5, 7), (0.5, 8)])
-    monkeypatch.setattr(job_blocks, "widest_interval", lambda folder: next(widths))
+    measured = (MeasuredWidth(reach=reach, repeats=repeats) for reach, repeats in widths)
+    monkeypatch.setattr(job_blocks, "measure_width", lambda folder: next(measured))
     is_known = job_blocks.until_known()
     # Wide after 3: the next look is after 6. Narrow then: two more confirm it, whatever they say.
     assert [is_known(tmp_path) for _ in range(6)] == [False, False, False, False, False, True]
