@@ -29,6 +29,7 @@ from harness.base.processes import ONE_THREAD, run_program
 from harness.base.provenance import describe_machine, git_commit, package_version
 from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
+from harness.bench.waiting import PAIRS, measure_waiting
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi_version
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.code_identity import code_identity
@@ -264,6 +265,8 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     for workload in settings.names:
         datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
     wait_until_quiet(say, force=settings.force)
+    if not settings.contenders:
+        record = replace(record, waiting=measure_waiting(settings.blocks or PAIRS, say))
     begin = time.monotonic()
     number = 0
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder, warm_python(Path(folder)) as python:

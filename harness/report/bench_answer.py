@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 
 from harness.analysis import units
 from harness.bench.bench_record import (
@@ -10,6 +11,7 @@ from harness.bench.bench_record import (
     RECORD,
     BenchRecord,
     ContenderRatio,
+    Waiting,
     WorkloadRow,
     tabulate,
 )
@@ -62,6 +64,7 @@ def bench_answer(record: BenchRecord) -> Answer:
         facts=_facts(record),
         sections=[
             *(Section(title=table.title, name=name, elements=[table]) for name, table in _tables(record, lines)),
+            *_waiting_section(record.waiting),
             Section(title="Conditions", name="conditions", elements=[conditions]),
         ],
         command=" ".join(["make bench", *options]),
@@ -165,6 +168,30 @@ def _ratio_cell(ratio: ContenderRatio | None) -> str | Cell:
     interval = f"{ratio.interval.low:.3f} to {ratio.interval.high:.3f}" if ratio.interval else ""
     tone = "bad" if ratio.met is False else ""
     return Cell(text=f"{ratio.ratio:.3f}{verdict}", note=interval, value=ratio.ratio, tone=tone)
+
+
+def _waiting_section(waiting: Waiting) -> list[Section]:
+    """Return what a user waits for beside training; none where that was not measured."""
+    texts = [f"not measured: {waiting.failed}"] if waiting.failed else []
+    start_up = waiting.start_up
+    if start_up is not None:
+        ratio = start_up.ratio
+        times = f"{fmean(start_up.run_s) / fmean(start_up.plain_s):.2f} times as long"
+        if ratio is not None:
+            times = f"{ratio.ratio:.2f} times as long (95 % CI {units.ratio_span(ratio.interval)})"
+        texts.append(
+            f"a small script on 2 ranks: {units.seconds(fmean(start_up.run_s))} by harness run, "
+            f"{units.seconds(fmean(start_up.plain_s))} by mpirun alone, where each rank trains all: {times}; means of "
+            f"{units.plural(len(start_up.run_s), 'pair')} of starts in turns"
+        )
+    first = waiting.first_interval
+    if first is not None:
+        texts.append(
+            f"make sweep of MNIST-DNN on 1 and 2 ranks: {units.seconds(first.seconds)} from the command to the page of "
+            f"three blocks, the speedup within {units.percent(first.reach, 1)}; at that pace within "
+            f"{units.percent(first.reach_after_a_minute, 1)} after a minute"
+        )
+    return [Section(title="What one waits for", name="waiting", elements=[Items(texts=texts)])] if texts else []
 
 
 def _conditions(record: BenchRecord) -> list[str]:
