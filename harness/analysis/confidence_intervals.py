@@ -109,7 +109,7 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
     of_first = rng.integers(0, first, (RESAMPLES, first))
     of_second = of_first if paired else rng.integers(0, second, (RESAMPLES, second))
     for numbers in (of_first, of_second):
-        numbers.flags.writeable = False
+        numbers.setflags(write=False)
     return of_first, of_second
 
 

@@ -78,13 +78,13 @@ def _first_interval(folder: Path) -> FirstInterval | None:
     return FirstInterval(seconds=seconds, reach=math.log(interval["high"] / interval["low"]) / 2)
 
 
-def _seconds(words: Sequence[str], changes: Mapping[str, str], folder: Path) -> float:
+def _seconds(words: Sequence[str], changes: Mapping[str, str | None], folder: Path) -> float:
     begin = time.monotonic()
     _output(words, changes, folder)
     return time.monotonic() - begin
 
 
-def _output(words: Sequence[str], changes: Mapping[str, str], folder: Path) -> str:
+def _output(words: Sequence[str], changes: Mapping[str, str | None], folder: Path) -> str:
     """Return what a command prints; raise `_Failed` with its first error."""
     own_lock = {"HARNESS_LOCK_DIR": str(folder)}
     reply = run_program(words, limit_s=_LIMIT_S, changes={**changes, **own_lock}, folder=folder)
