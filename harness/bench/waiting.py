@@ -34,13 +34,15 @@ def measure_waiting(pairs: int, say: Callable[[str], None]) -> Waiting:
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as name:
         folder = Path(name)
         shutil.copy(SCRIPT, folder)
+        start_up = first_interval = None
+        failed = ""
         try:
             start_up = _start_up(pairs, folder)
             first_interval = _first_interval(folder)
         except _Failed as error:
-            say(f"what one waits for could not be measured: {error}")
-            return Waiting(failed=str(error))
-    return Waiting(start_up=start_up, first_interval=first_interval)
+            failed = str(error)
+            say(f"what one waits for could not be measured: {failed}")
+    return Waiting(start_up=start_up, first_interval=first_interval, failed=failed)
 
 
 def _start_up(pairs: int, folder: Path) -> StartUp:
@@ -65,8 +67,8 @@ def _start_up(pairs: int, folder: Path) -> StartUp:
     return StartUp(plain_s=tuple(plain_s), run_s=tuple(run_s))
 
 
-def _first_interval(folder: Path) -> FirstInterval | None:
-    """Return when a sweep of three blocks had its interval, None where it has none: on a busy machine."""
+def _first_interval(folder: Path) -> FirstInterval:
+    """Return when a sweep of three blocks had its interval; raise `_Failed` where it has none, on a busy machine."""
     words = (sys.executable, "-m", "harness", "sweep", *_SWEEP, "--json")
     begin = time.monotonic()
     document = _output((*words, "--results", str(folder / "results"), "--reports", str(folder / "reports")), {}, folder)
@@ -74,7 +76,7 @@ def _first_interval(folder: Path) -> FirstInterval | None:
     scaling = json.loads(document)["scaling"]
     interval = scaling["points"][-1]["speedup_interval"] if scaling else None
     if interval is None:
-        return None
+        raise _Failed("a sweep of three blocks has no interval")
     return FirstInterval(seconds=seconds, reach=math.log(interval["high"] / interval["low"]) / 2)
 
 
