@@ -124,7 +124,30 @@ class SweepOptions:
     network: str | None
 
 
-@click.command(name="sweep", cls=GroupedCommand)
+@click.command(
+    name="sweep",
+    cls=GroupedCommand,
+    brief=(
+        "--dataset",
+        "--data",
+        "--model",
+        "--script",
+        "--batch-per-rank",
+        "--global-batch",
+        "--epochs",
+        "--samples",
+        "--nodes",
+        "--ranks-per-node",
+        "--repeats",
+        "--site",
+        "--dry-run",
+    ),
+    examples=(
+        "harness sweep --dataset mnist --nodes 1..2",
+        "harness sweep --dataset higgs --nodes 1..8 --global-batch 64 --dry-run",
+        "harness sweep --script train.py --nodes 1,2,4",
+    ),
+)
 @workload_options
 @layout_options
 @spread(
@@ -182,7 +205,6 @@ def _build(
     layouts, refused = build_layouts(options.layouts, submission, oversubscribe=options.oversubscribe)
     if not options.batch.request["container"]:
         refuse_bad_mpi()
-    fetch_for(workload, context.data_dir)
     repeats = options.repeats
     if repeats is None:
         repeats = FEWEST_LAUNCHES
@@ -197,14 +219,15 @@ def _build(
     sweep = Sweep(
         workload=workload,
         layouts=layouts,
-        data_id=datasets.locate(workload, context.data_dir).data_id,
+        data_id="",
         settings=settings,
         scheduler=submission.scheduler,
         repeats=repeats,
         scaling=options.scaling or usual_scaling(workload.preset),
         oversubscribe=options.oversubscribe,
     )
-    return sweep, refused
+    fetch_for(workload, context.data_dir)  # only what has been checked is worth a download
+    return replace(sweep, data_id=datasets.locate(workload, context.data_dir).data_id), refused
 
 
 def _run(

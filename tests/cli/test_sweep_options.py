@@ -33,7 +33,7 @@ SWEEP = Sweep(
 
 
 def shown(*words: str) -> str:
-    return CliRunner().invoke(main, [*words, "--help"], terminal_width=110).output
+    return CliRunner().invoke(main, [*words, "--help-all"], terminal_width=110).output
 
 
 def test_help_shows_the_options_in_groups_the_common_ones_first() -> None:

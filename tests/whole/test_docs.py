@@ -104,7 +104,7 @@ def test_cheap_targets_run(target: str, tmp_path: Path) -> None:
 
 def test_the_lists_of_settings_are_the_registries() -> None:
     page = PAGES["settings.md"]
-    shown = CliRunner().invoke(main, ["sweep", "--help"], terminal_width=400).output
+    shown = CliRunner().invoke(main, ["sweep", "--help-all"], terminal_width=400).output
     settings = settings_of(main.get_command(click.Context(main), "sweep"))
     for name in (*datasets.dataset_names(), *PRESETS, *(policy.form.split(" ")[0] for policy in POLICIES)):
         assert f"`{name}`" in page and name in shown, name
