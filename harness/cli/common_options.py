@@ -74,12 +74,12 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a group at the end."""
-        shown = self.get_params(ctx)
+        listed = self.get_params(ctx)
         if _ALL not in ctx.meta:
             brief = (*self.brief, *ctx.help_option_names, "--help-all")
-            shown = [option for option in shown if set(option.opts) & set(brief)]
+            listed = [option for option in listed if set(option.opts) & set(brief)]
         for group in (*GROUPS, ""):
-            options = [option for option in shown if getattr(option, "group", "") == group]
+            options = [option for option in listed if getattr(option, "group", "") == group]
             options.sort(key=lambda option: not getattr(option, "common", False))
             records = [record for option in options if (record := option.get_help_record(ctx)) is not None]
             if records:
