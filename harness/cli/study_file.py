@@ -26,7 +26,7 @@ def read_study_options(context: click.Context, argument: click.Parameter, path: 
         UserError: the file cannot be read, or a table, key or value in it is none of the command's.
     """
     if path is not None:
-        context.default_map = study_defaults(path, context)
+        context.default_map = {**(context.default_map or {}), **study_defaults(path, context)}
     return path
 
 
@@ -72,9 +72,9 @@ def _settings_below(heading: str, context: click.Context) -> dict[str, GroupedOp
 
 def _unknown_key(path: Path, table: str, key: str, context: click.Context) -> UserError:
     """Return the error for a `key` that `table` does not have: its own table, or the nearest key."""
-    for other, heading in TABLES.items():
+    for right_table, heading in TABLES.items():
         if key in _settings_below(heading, context):
-            return UserError(f"{key} of study '{path}' stands in [{table}]: write it in [{other}]")
+            return UserError(f"{key} of study '{path}' stands in [{table}]: write it in [{right_table}]")
     return unknown(f"key in [{table}] of study '{path}'", key, _settings_below(TABLES[table], context))
 
 

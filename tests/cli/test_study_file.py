@@ -6,15 +6,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from harness.claims.paper_experiments import PRESET
 from harness.cli.command_make import command_line
 from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.common_options import GroupedOption
 from harness.cli.study_file import TABLES
+from harness.schema.claim import EXPERIMENTS
+from harness.schema.layout import Layout
 from harness.schema.option import GROUPS
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.sweep_files import read_study
+from tests.labs.asked import asked_sweep
 from tests.labs.sentences import refuses
 
+STUDIES = Path(__file__).parents[2] / "jobs/studies"
+LAYOUTS = (Layout(nodes=1), Layout(nodes=2))
 STUDY = """
 [data]
 dataset = "adult"
@@ -91,6 +97,20 @@ def test_a_sweep_from_a_file_has_the_identity_of_the_one_from_options(tmp_path: 
         (folder,) = sweep_folders(results)
         sweeps.append((folder.name, read_study(SweepFolder(folder)).sweep))
     assert sweeps[0] == sweeps[1]
+
+
+def test_each_of_the_papers_networks_has_a_study() -> None:
+    assert {path.stem for path in STUDIES.glob("*.toml")} == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_study_of_the_paper_is_the_sweep_of_its_options(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    words = ("--dataset", experiment.dataset, "--model", experiment.model, "--preset", PRESET)
+    repeated = ("--repeats", "3")
+    from_file = asked_sweep(taken(str(STUDIES / f"{name}.toml"), *repeated), LAYOUTS)
+    from_options = asked_sweep(taken(*words, *repeated), LAYOUTS)
+    assert (from_file, from_file.name) == (from_options, from_options.name)
 
 
 @pytest.mark.parametrize(
