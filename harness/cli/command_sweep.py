@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.command_context import Context
+from harness.base.current_user import UserPath
 from harness.base.errors import RunError
 from harness.base.removal import check_folder
 from harness.cli.answer_output import answering, format_options
@@ -26,6 +27,7 @@ from harness.cli.common_options import (
 )
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
+from harness.cli.study_file import read_study_options
 from harness.cli.terminal import echo
 from harness.cli.training_options import (
     LayoutOptions,
@@ -148,6 +150,9 @@ class SweepOptions:
         "harness sweep --script train.py --nodes 1,2,4",
     ),
 )
+@click.argument(
+    "study", type=UserPath(), required=False, is_eager=True, expose_value=False, callback=read_study_options
+)
 @workload_options
 @layout_options
 @spread(
@@ -175,8 +180,9 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
     On one machine a core stands for a node; where Slurm, PBS or Flux is, all node counts train in one job. The same
-    command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
-    input; 3: launches ran, and the times of none are valid.
+    command again runs only what is missing or failed. STUDY is a .toml file of these options; those of the command
+    line come first. Exit code 0: there is an answer; 1: launches failed; 2: bad input; 3: launches ran, and the times
+    of none are valid.
     """
     from harness.prediction.network_cost import read_links
     from harness.sweep.execute import write_scripts

@@ -47,6 +47,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("train.py", "results/probes/NAME/probe.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    study = (ROOT / "docs/study.md").read_text().partition("```toml\n")[2]
+    (tmp_path / "study.toml").write_text(study.partition("```")[0])  # the commands of the page read what it shows
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
