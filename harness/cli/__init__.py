@@ -65,12 +65,13 @@ def show_versions(context: click.Context, option: click.Parameter, asked: bool) 
     if not asked:
         return
     from harness.base.provenance import package_version
+    from harness.cli.terminal import echo
     from harness.comm.mpi_library import mpi_version
 
-    click.echo(f"harness {__version__}")
-    click.echo(f"TensorFlow {package_version('tensorflow') or 'not installed'}")
-    click.echo(f"Keras {package_version('keras') or 'not installed'}")
-    click.echo(f"MPI: {mpi_version() or 'none'}")
+    echo(f"harness {__version__}")
+    echo(f"TensorFlow {package_version('tensorflow') or 'not installed'}")
+    echo(f"Keras {package_version('keras') or 'not installed'}")
+    echo(f"MPI: {mpi_version() or 'none'}")
     context.exit()
 
 
