@@ -161,15 +161,12 @@ def mean_over_blocks(values: Sequence[float] | Values, *, level: float = LEVEL) 
     """Return the mean of the blocks' `values` and the reach of Student's two-sided interval; None for fewer than 3."""
     if len(values) < FEWEST_BLOCKS:
         return None
-    reach = student_reach(float(np.std(values, ddof=1)), len(values), level=level)
+    reach = _student_reach(float(np.std(values, ddof=1)), len(values), level)
     return BlockMean(mean=float(np.mean(values)), reach=reach)
 
 
-def student_reach(deviation: float, blocks: float, *, level: float = LEVEL) -> float:
-    """Return half the width of Student's interval of the mean of so many `blocks`, of that standard `deviation`.
-
-    Of blocks that are planned it may be a fraction of one.
-    """
+def _student_reach(deviation: float, blocks: int, level: float = LEVEL) -> float:
+    """Return half the width of Student's interval of the mean of so many `blocks`, of that standard `deviation`."""
     return _student_quantile(level, blocks - 1) * deviation / math.sqrt(blocks)
 
 
@@ -178,7 +175,7 @@ def expected_reach(reach: float, blocks: int, after: int) -> float:
 
     It falls with the root of their number, and with the degrees of freedom of the deviation.
     """
-    return reach * student_reach(1.0, after) / student_reach(1.0, blocks)
+    return reach * _student_reach(1.0, after) / _student_reach(1.0, blocks)
 
 
 def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:

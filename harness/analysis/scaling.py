@@ -84,7 +84,6 @@ class Scaling:
     its cores on average, over blocks; None where it trained on one core or in fewer than 3 blocks. `left_out` is the
     part of the rounds that other work met, `disturbed_blocks` counts the blocks that had too few other rounds, whose
     times are including interference. `short_blocks` of these have too few rounds in all: a launch made too few steps.
-    The rounds of a block lasted `block_seconds`, the least and the most, None where that is not known.
     """
 
     scaling: str
@@ -94,7 +93,6 @@ class Scaling:
     left_out: float = 0.0
     disturbed_blocks: int = 0
     short_blocks: int = 0
-    block_seconds: tuple[float, float] | None = None
 
     @property
     def repeats(self) -> tuple[int, int]:
@@ -145,7 +143,6 @@ def _with_blocks(scaling: Scaling, valid: pd.DataFrame, base: pd.DataFrame) -> S
     """Return `scaling` with what the blocks of its launches say of cores and of other work."""
     blocks = list({id(block): block for block in valid["turn_block"]}.values())
     base_runs = set(base["run"])
-    seconds = [block.seconds for block in blocks]
     excesses = [
         math.expm1(block.slowest_core) for block in blocks if block.slowest_core is not None and block.base in base_runs
     ]
@@ -155,7 +152,6 @@ def _with_blocks(scaling: Scaling, valid: pd.DataFrame, base: pd.DataFrame) -> S
         left_out=float(np.mean([block.left_out for block in blocks])),
         disturbed_blocks=sum(not block.undisturbed for block in blocks),
         short_blocks=sum(block.is_short for block in blocks),
-        block_seconds=(min(seconds), max(seconds)) if min(seconds) > 0 else None,
     )
 
 

@@ -10,7 +10,7 @@ Accuracy in the Cloud" (ICPE 2020, arXiv 2001.05811).
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,6 @@ _UNDISTURBED_SHARE = 0.95  # of the processor time that a core of such a launch 
 _USUAL = 0.75  # the quantile of the shares that is usual
 _BUSY_SHARE = 0.9  # a launch that keeps its cores less busy shows nothing of what others took
 _WHOLE_TURN_STEPS = 5  # a turn that met the end of an epoch may be shorter, and its time is rough
-_PARTS = 6  # of a block's rounds, whose means show how uncertain the mean of all is
 _SPEEDUP_TAIL = 0.025  # noise of many ranks is more one-sided than that of one: a wide tail would favour them
 
 
@@ -36,8 +35,7 @@ class BlockTimes:
     than `LEAST_ROUNDS` are left. `base` is the launch with the fewest ranks. `left_out` is the part of the rounds that
     other work met. The block `is_short` where a launch has whole turns in fewer than `LEAST_ROUNDS` of all rounds.
     `slowest_core` is the logarithm of the base's time on its slowest core over that averaged over its cores, None where
-    it trained on one core only. `seconds` are those from the first round to the last. `round_errors` has by launch the
-    variance of its mean log ratio to the base that the scatter of the undisturbed rounds leaves.
+    it trained on one core only.
     """
 
     base: str
@@ -46,8 +44,6 @@ class BlockTimes:
     left_out: float
     is_short: bool
     slowest_core: float | None
-    seconds: float = 0.0
-    round_errors: Mapping[str, float] = field(default_factory=dict)
 
     def step_seconds(self, launch: str) -> float:
         """Return the seconds of a step excluding contended rounds; including interference in a block that has none."""
@@ -68,16 +64,13 @@ def read_turn_block(turns: pd.DataFrame) -> BlockTimes:
     base = str(rank_counts.sort_values(kind="stable").index[0])
     calm = undisturbed_rounds(turns)
     calm_rounds = calm["round"].nunique()
-    ratios = round_log_ratios(calm, base) if calm_rounds >= LEAST_ROUNDS else {}
     return BlockTimes(
         base=base,
         as_it_ran=mean_step_times(turns),
-        undisturbed=undisturbed_step_times(calm, base, ratios) if ratios else {},
+        undisturbed=undisturbed_step_times(calm, base) if calm_rounds >= LEAST_ROUNDS else {},
         left_out=1 - calm_rounds / turns["round"].nunique(),
         is_short=bool(_whole_turns(turns).groupby("launch")["round"].nunique().min() < LEAST_ROUNDS),
         slowest_core=slowest_core_excess(calm[calm["launch"] == base]),
-        seconds=float(turns["at_s"].max() - turns["at_s"].min()),
-        round_errors={launch: _error_of_mean(logs) for launch, logs in ratios.items() if launch != base},
     )
 
 
@@ -134,50 +127,30 @@ def _whole_turns(turns: pd.DataFrame) -> pd.DataFrame:
     return turns[turns["steps"] >= fewest]
 
 
-def round_log_ratios(calm: pd.DataFrame, base: str) -> dict[str, Array]:
-    """Return the logarithm of the time of `base` over that of every launch, in each of the undisturbed rounds `calm`.
+def undisturbed_step_times(calm: pd.DataFrame, base: str) -> dict[str, float]:
+    """Return the seconds of a step of every launch in the undisturbed rounds `calm`.
 
-    In the order of rounds, of those in which the launch has a whole turn. The base's time in a round is the mean over
-    its cores (`base_log_times`). Empty where a launch has no whole turn in `LEAST_ROUNDS` of the rounds.
+    Within each round a launch is compared with `base`, whose logarithmic time in that round is the mean over its cores
+    (`base_log_times`). Winsor's mean of these log ratios places the launch relative to the base, whose own time is the
+    mean of its logarithms. Empty where a launch has no whole turn in `LEAST_ROUNDS` of the rounds.
     """
     whole = _whole_turns(calm)
     turns_of_launch = dict(iter(whole.groupby("launch", sort=False)))
     base_turns = turns_of_launch.get(base, whole.iloc[:0])
     if base_turns["round"].nunique() < LEAST_ROUNDS:
         return {}
-    ratios = {}
+    base_log = float(base_log_times(base_turns, np.unique(calm["round"])).mean())
+    times = {base: math.exp(base_log)}
     for launch in calm["launch"].unique():
         by_round = turns_of_launch.get(launch, whole.iloc[:0]).sort_values("round")
         base_logs = base_log_times(base_turns, by_round["round"].to_numpy())
-        ratios[str(launch)] = base_logs - np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
-        if len(by_round) < LEAST_ROUNDS:
+        logs: Array = np.log((by_round["seconds"] / by_round["steps"]).to_numpy())
+        ratios = base_logs - logs
+        if len(ratios) < LEAST_ROUNDS:
             return {}
-    return ratios
-
-
-def undisturbed_step_times(calm: pd.DataFrame, base: str, ratios: Mapping[str, Array]) -> dict[str, float]:
-    """Return the seconds of a step of every launch in the undisturbed rounds `calm`, from their `round_log_ratios`.
-
-    Winsor's mean of the log ratios of a launch places it relative to the base, whose own time is the mean of its
-    logarithms.
-    """
-    whole = _whole_turns(calm)
-    base_log = float(base_log_times(whole[whole["launch"] == base], np.unique(calm["round"])).mean())
-    times = {base: math.exp(base_log)}
-    for launch, logs in ratios.items():
         if launch != base:
-            times[launch] = math.exp(base_log - winsorise(logs, _SPEEDUP_TAIL).mean())
+            times[str(launch)] = math.exp(base_log - winsorise(ratios, _SPEEDUP_TAIL).mean())
     return times
-
-
-def _error_of_mean(ratios: Array) -> float:
-    """Return the variance of Winsor's mean of a launch's `ratios`, by means of parts that follow each other.
-
-    Rounds that are near each other are alike, so that their own scatter would make it too small.
-    """
-    clipped = winsorise(ratios, _SPEEDUP_TAIL)
-    means = [part.mean() for part in np.array_split(clipped, min(_PARTS, len(clipped)))]
-    return float(np.var(means, ddof=1) / len(means))
 
 
 def base_log_times(base_turns: pd.DataFrame, rounds: NDArray[np.int64]) -> Array:

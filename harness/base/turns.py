@@ -20,9 +20,6 @@ BLOCK = "HARNESS_BLOCK"
 APART = "HARNESS_APART"
 """Environment variable of launches that were to take turns and train one after the other: how many they are."""
 
-LEAST_TRAINING = "HARNESS_LEAST_TRAINING"
-"""Environment variable of every rank of a block: the seconds that a launch trains at least for the block's rounds."""
-
 READY = "ready"
 """What a rank says before its first turn."""
 LONGEST_LINE = 16384

@@ -43,7 +43,9 @@ from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from harness.cli.sweep_end import SweepEnd
+    from collections.abc import Callable
+    from pathlib import Path
+
     from harness.prediction.network_cost import Uncertain
     from harness.sweep.planned_launches import SweepPlan
     from harness.sweep.submission_settings import Submission
@@ -109,7 +111,7 @@ class SweepOptions:
     "--budget",
     type=NumberRange(min=0, min_open=True),
     metavar="MINUTES",
-    help="Minutes after which no further block begins on this machine [default: 6].",
+    help="Minutes after which no block beyond the third begins on this machine [default: 6].",
 )
 @spread(
     "--width", metavar="PERCENT%", help="Half the width of a speedup's interval at which it is enough [default: 2%]."
@@ -245,19 +247,12 @@ def _run(
     from harness.report.sweep_answer import report_sweep
     from harness.sweep.execute import run_sweep
 
-    end = _sweep_end(sweep, submission, options)
+    enough = _enough(submission, options)
     folder = context.results / sweep.name
     problem = ""
     try:
         check_folder(context.reports / sweep.name, "report")
-        run_sweep(
-            sweep,
-            context,
-            submission,
-            approve=approval(options.batch),
-            enough=end.wanted_repeats if end else None,
-            block_seconds=end.block_seconds if end else None,
-        )
+        run_sweep(sweep, context, submission, approve=approval(options.batch), enough=enough)
     except RunError as error:
         if not SweepFolder(folder).has_launches:  # none was started
             raise
@@ -265,16 +260,14 @@ def _run(
     return replace(report_sweep(folder, context.reports, network=network), problem=problem)
 
 
-def _sweep_end(sweep: "Sweep", submission: "Submission", options: SweepOptions) -> "SweepEnd | None":
-    """Return what ends the sweep where nothing else says how many blocks there are; in a job, that is the job's own."""
+def _enough(submission: "Submission", options: SweepOptions) -> "Callable[[Path], int] | None":
+    """Return what says how many repeats there shall be, None where the command line does, or a job looks for itself."""
     if submission.scheduler != "local" or not submission.in_turns or options.repeats is not None:
         return None
-    from harness.analysis.block_plan import EndRule
-    from harness.cli.sweep_end import SweepEnd
+    from harness.cli.sweep_end import EndRule, until_known
 
     minutes = USUAL_MINUTES if options.budget is None else options.budget
-    rule = EndRule(width=parse_width(options.width), budget_s=60 * minutes)
-    return SweepEnd(rule, with_lengths=sweep.workload.script is None)
+    return until_known(EndRule(width=parse_width(options.width), budget_s=60 * minutes))
 
 
 def _planned(plan: "SweepPlan") -> Answer:

@@ -3,8 +3,7 @@
 import sys
 from pathlib import Path
 
-from harness.analysis.block_plan import EndRule
-from harness.cli.sweep_end import measure_width
+from harness.cli.sweep_end import EndRule, measure_width
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.block_program import Enough, main
 from harness.sweep.submission_settings import read_submission
@@ -23,7 +22,7 @@ def until_known() -> Enough:
         if width.repeats < wanted:
             return False
         rule = EndRule(width=read_submission(SweepFolder(folder)).width)
-        wanted = rule.next_repeats(width.reach, width.repeats, seconds=0.0)
+        wanted = rule.next_repeats(width.reach, width.repeats)
         return wanted <= width.repeats
 
     return is_known

@@ -4,13 +4,11 @@ import os
 from pathlib import Path
 
 from harness.base.errors import unknown
-from harness.base.turns import LEAST_TRAINING
 from harness.schema.message_cost import Algorithm
 
 MPI_CHOICES = ("wheel", "system")
 EXIT_CODE_FILE = "HARNESS_LEFT"
 """Names the file that takes the exit code with which all ranks end."""
-_LEAST_TRAINING_S = 2.0
 
 
 def chosen_algorithm() -> Algorithm:
@@ -32,11 +30,6 @@ def chosen_overlap() -> bool | None:
 def sums_on_one_rank() -> bool:
     """Return whether HARNESS_SYNC_ALONE=1 has one rank alone sum as several do, to show what that costs."""
     return os.environ.get("HARNESS_SYNC_ALONE") == "1"
-
-
-def least_training_s() -> float:
-    """Return HARNESS_LEAST_TRAINING, the seconds that a launch in turns trains at least: by itself 2, of 40 rounds."""
-    return float(os.environ.get(LEAST_TRAINING, _LEAST_TRAINING_S))
 
 
 def exit_code_file() -> Path | None:

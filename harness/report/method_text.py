@@ -76,11 +76,7 @@ def method(scaling: Scaling) -> str:
         elif scaling.disturbed_blocks:
             blocks = units.plural(scaling.disturbed_blocks, "block")
             undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
-        lengths = ""
-        if scaling.block_seconds:
-            shortest, longest = scaling.block_seconds
-            lengths = f" The rounds of a block lasted {units.span(round(shortest), round(longest), 's')}."
-        method_in_turns = f"{ESTIMAND} {TURNS}{lengths} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
+        method_in_turns = f"{ESTIMAND} {TURNS} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
         return f"{method_in_turns} {VARIATION}"
     ratio = "" if scaling.scaling == "strong" else " A speedup is the ratio of the times, times that of the ranks."
     return f"{LAUNCH_TIME} {REPEATS} {OVER_BLOCKS}{ratio} {LAUNCH_INTERVALS} {VARIATION}"

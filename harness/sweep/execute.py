@@ -118,15 +118,13 @@ def run_sweep(
     approve: Approve | None = None,
     invalid_too: bool = True,
     enough: Callable[[Path], int] | None = None,
-    block_seconds: Callable[[], float] | None = None,
 ) -> Path:
     """Launch every point of `sweep` that has no valid record, wait for all, and return the sweep's folder.
 
     What earlier commands left in a queue is taken in or waited for. Without `invalid_too` launches whose times are not
     valid are not made again. On this machine one launch or block runs at a time. Launches that were killed or have no
-    valid times run once more at the end. Then `enough` says how many repeats each layout shall have, and
-    `block_seconds` how long the rounds of further blocks last (`JobPlan.block_s`); both are asked again until these
-    exist. `approve` may raise when it sees the cost of batch jobs.
+    valid times run once more at the end. Then `enough` says how many repeats each layout shall have; it is asked again
+    until these exist. `approve` may raise when it sees the cost of batch jobs.
 
     Raises:
         UserError: no layout can run here, the data is wrong, another process runs this sweep, the scheduler
@@ -152,7 +150,7 @@ def run_sweep(
                 approve(cost)
         prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
-        tally = _launch_all(command, plan, timed=invalid_too, enough=enough, block_seconds=block_seconds)
+        tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
         if scheduler.survives_client:
             command.take_extra_blocks()
             ask_accounts(files, scheduler)
@@ -177,12 +175,7 @@ def _tell(plan: SweepPlan) -> None:
 
 
 def _launch_all(
-    command: SweepCommand,
-    plan: SweepPlan,
-    *,
-    timed: bool,
-    enough: Callable[[Path], int] | None,
-    block_seconds: Callable[[], float] | None,
+    command: SweepCommand, plan: SweepPlan, *, timed: bool, enough: Callable[[Path], int] | None
 ) -> LaunchTally:
     """Launch `plan`; on this machine also once more what has no valid times, and further repeats until it is `enough`.
 
@@ -201,7 +194,7 @@ def _launch_all(
         repeats = enough(wanted.folder)
         if repeats <= command.sweep.repeats:
             break
-        wider = command.widen(repeats, block_s=block_seconds() if block_seconds else 0.0)
+        wider = command.widen(repeats)
         for note in wider.notes:
             say(note)
         tally = launch(wider, timed=False)  # the first ones have waited

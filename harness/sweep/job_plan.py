@@ -19,15 +19,13 @@ class JobPlan:
     allocation of the largest size for all). There they train `in_turns`, block after block; those that cannot wait for
     a turn follow each other. A job of blocks goes on with the `extra` launches while the speedups are not known well
     enough. Where memory does not hold all launches of a repeat, the one that the others are compared with is in each of
-    its blocks. The rounds of a block last about `block_s` seconds at least, 0 for what the epochs take that are asked
-    for, or two seconds of each launch.
+    its blocks.
     """
 
     mode: str
     points: tuple[Point, ...]
     extra: tuple[Point, ...] = ()
     in_turns: bool = False
-    block_s: float = 0.0
 
     @property
     def layout(self) -> Layout:

@@ -13,7 +13,6 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
 from harness.base.removal import remove_file
-from harness.base.turns import LEAST_TRAINING
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
@@ -271,9 +270,7 @@ def _series(
         name = f"{job.script.stem}-{begun}" + (f"-{number + 1}" if number else "")
         block = TurnBlock(
             name=name,
-            launches=tuple(
-                _block_launch(point, job, scheduler, named, data_dir, plan.block_s / len(points)) for point in points
-            ),
+            launches=tuple(_block_launch(point, job, scheduler, named, data_dir) for point in points),
             rounds=str(job.files.block_turns(name)),
             limit_s=limit_s if scheduler.survives_client else 0.0,
             on_gpus=any(point.layout.gpus_per_rank for point in points),
@@ -293,21 +290,11 @@ def _series(
 
 
 def _block_launch(
-    point: Point,
-    job: Job,
-    scheduler: Scheduler,
-    named: Mapping[Layout, str],
-    data_dir: str | None,
-    least_s: float,
+    point: Point, job: Job, scheduler: Scheduler, named: Mapping[Layout, str], data_dir: str | None
 ) -> LaunchSpec:
-    """Return how the launch of `point` starts in its block; the script writes the words of the `named` launches.
-
-    It trains `least_s` seconds of its own at least, 0 for what it does by itself.
-    """
+    """Return how the launch of `point` starts in its block; the script writes the words of the `named` launches."""
     launch = _job_launch(point, scheduler, job.files)
     spec = replace(launch_spec(launch, data_dir), exit_file=str(job.files.exit_code(launch.name)))
-    if least_s:
-        spec = replace(spec, changes={**spec.changes, LEAST_TRAINING: f"{least_s:.3f}"})
     if not scheduler.survives_client:
         return spec
     words_file = str(job.files.words(named[point.layout]))  # a job learns of its nodes when it has them

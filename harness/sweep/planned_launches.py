@@ -275,13 +275,9 @@ class SweepCommand:
             self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
             self.note()
 
-    def widen(self, repeats: int, *, block_s: float = 0.0) -> SweepPlan:
-        """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on.
-
-        The rounds of its blocks last `block_s` seconds at least.
-        """
+    def widen(self, repeats: int) -> SweepPlan:
+        """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
         self.sweep = replace(self.sweep, repeats=repeats)
         self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
         self.note()
-        plan = self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)
-        return replace(plan, jobs=tuple(replace(job, block_s=block_s) for job in plan.jobs))
+        return self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)

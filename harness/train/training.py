@@ -18,7 +18,6 @@ from harness.comm.core_ping import core_distance
 from harness.comm.energy_counters import EnergyMeter
 from harness.comm.gpus import Gpu
 from harness.comm.hang import HangWatch
-from harness.comm.harness_variables import least_training_s
 from harness.comm.host_clock import HostClock, Offset, read_offset
 from harness.comm.placement_check import RankPlace, observe
 from harness.comm.replicas import hash_weights, verify_replicas
@@ -31,6 +30,8 @@ from harness.train.launch_record import TrainingOutcome, finite
 from harness.train.replica import Replica, average_statistics, check_wire, epoch_order, prepare_replica
 from harness.train.shard_data import load_shard
 from harness.train.step_table import Columns, step_columns
+
+_FEWEST_S = 2.0  # of training in turns: 40 rounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,13 +195,12 @@ def _train_epochs(
 
 
 def _train_further_in_turns(replica: Replica, progress: Progress) -> None:
-    """Train on where all epochs took less than the block's rounds need, for these alone.
+    """Train on where all epochs took less than `_FEWEST_S`, for a turn block's rounds alone.
 
     Weights are put back and nothing is recorded. Launches that train for a tenth of a second have two or three rounds.
     """
     trained = sum(max(epoch.seconds) for epoch in progress.epochs)
-    least_s = least_training_s()
-    further = math.ceil((least_s - trained) / trained * len(progress.epochs)) if 0 < trained < least_s else 0
+    further = math.ceil((_FEWEST_S - trained) / trained * len(progress.epochs)) if 0 < trained < _FEWEST_S else 0
     weights = [(weight, weight.numpy()) for weight in replica.state.model.weights] if further else []
     for number in range(progress.epoch, progress.epoch + further):
         train_epoch(replica, number)

