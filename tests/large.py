@@ -5,11 +5,13 @@ temporary folder, asks for their status, builds their report and prints the seco
 """
 
 import argparse
+import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep import Study, Sweep
-from harness.schema.sweep_folder import SweepFolder
+from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
 from tests.labs.factories import make_run, make_workload, write_run
 
 _ROWS = 60_000
@@ -35,12 +37,15 @@ def write_sweep(sweep: Path, *, layouts: int, repeats: int, epochs: int) -> None
     study = Study(schema=1, sweep=Sweep(workload=workload, layouts=asked, repeats=repeats), skipped=())
     sweep.mkdir(parents=True)
     SweepFolder(sweep).study.write_bytes(encode(study))
+    steps_sha256 = ""  # all have the same table of steps
     for layout in asked:
         for repeat in range(repeats):
             point = Point(workload=workload, layout=layout, repeat=repeat)
             nodes = layout.nodes
             seconds = (1 / nodes + 0.02) * random.lognormal(0, 0.03, (epochs, nodes))
-            write_run(sweep, make_run(point, seconds=seconds.tolist(), rows=_ROWS))
+            run = make_run(point, seconds=seconds.tolist(), rows=_ROWS)
+            folder = write_run(sweep, replace(run, steps_sha256=steps_sha256))
+            steps_sha256 = hashlib.sha256((folder / STEPS_FILE).read_bytes()).hexdigest()
 
 
 def run(command: str, folder: Path, *options: str) -> str:
