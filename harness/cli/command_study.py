@@ -54,8 +54,7 @@ def init_command(study: Path, recorded: str | None, **options: Any) -> None:
         folder = find_sweep(recorded, options["results"])
         tables = _recorded_tables(folder)
         remark = f"From the recorded sweep {folder.name}."
-    given = _given_tables()
-    for table, settings in given.items():
+    for table, settings in _given_tables().items():
         tables[table] |= settings
     _check(tables)
     write_atomic(study, study_text(tables, remark))

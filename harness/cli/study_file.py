@@ -75,7 +75,9 @@ def study_defaults(tables: Mapping[str, Any], place: str) -> dict[str, Any]:
 def study_settings(table: str) -> dict[str, click.Option]:
     """Return the options that are the keys of `table`, by these."""
     settings: dict[str, click.Option] = {}
-    for option in _command("check" if table == CHECK else "sweep").params:
+    command = main.get_command(click.Context(main), "check" if table == CHECK else "sweep")
+    assert command is not None
+    for option in command.params:
         key = option.opts[0].removeprefix("--")
         if table == CHECK:
             belongs = key in _OF_CHECK
@@ -85,12 +87,6 @@ def study_settings(table: str) -> dict[str, click.Option]:
             assert isinstance(option, click.Option)
             settings[key] = option
     return settings
-
-
-def _command(name: str) -> click.Command:
-    command = main.get_command(click.Context(main), name)
-    assert command is not None
-    return command
 
 
 def _read_tables(path: Path) -> dict[str, Any]:

@@ -67,9 +67,13 @@ def counts_value(text: str) -> object:
 
 def _tables_of(words: Words) -> StudyTables:
     tables: StudyTables = {table: {} for table in TABLES}
+    tables_by_heading = {heading: table for table, heading in TABLES.items()}
+    headings = dict.fromkeys(_OF_SCRIPTS, WHAT)
+    for field, asked in options(Workload):
+        headings[asked.name or field.name.replace("_", "-")] = asked.group or HOW
     for name, value in words:
         key = name.lower().replace("_", "-")
-        settings = tables[_table_of(key)]
+        settings = tables[tables_by_heading[headings.get(key, SPREAD)]]  # what is of no workload is of ranks
         if key in _REPEATED:
             repeated = settings.setdefault(key, [])
             assert isinstance(repeated, list)
@@ -79,13 +83,6 @@ def _tables_of(words: Words) -> StudyTables:
         else:
             settings[key] = value
     return tables
-
-
-def _table_of(key: str) -> str:
-    """Return the table of a key that a sweep's record gives: those that are no setting of a workload are of ranks."""
-    headings = {asked.name or field.name.replace("_", "-"): asked.group or HOW for field, asked in options(Workload)}
-    heading = WHAT if key in _OF_SCRIPTS else headings.get(key, SPREAD)
-    return next(table for table, of_table in TABLES.items() if of_table == heading)
 
 
 def _toml(value: object) -> str:
