@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.base.record_words import printable
 from harness.schema.command_lines import Words, recorded_data_dir, sweep_words
 from harness.schema.option import HOW, SPREAD, WHAT, WHERE, WRITTEN, options
 from harness.schema.sweep import Sweep
@@ -28,7 +29,7 @@ _REPEATED = ("allow-argument",)
 
 def study_text(tables: Mapping[str, Mapping[str, object]], remark: str = "") -> str:
     """Return the text of a study's file, its `remark` as a comment above."""
-    parts = [f"# {remark}\n"] if remark else []
+    parts = [f"# {' '.join(printable(remark).split())}\n"] if remark else []
     for table in (*TABLES, CHECK):
         settings = tables.get(table)
         if settings:
