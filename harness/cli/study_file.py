@@ -78,7 +78,7 @@ def study_settings(table: str) -> dict[str, click.Option]:
     command = main.get_command(click.Context(main), "check" if table == CHECK else "sweep")
     assert command is not None
     for option in command.params:
-        key = option.opts[0].removeprefix("--")
+        key = option.opts[-1].removeprefix("--")  # the long name is the last: -y, --yes
         if table == CHECK:
             belongs = key in _OF_CHECK
         else:
