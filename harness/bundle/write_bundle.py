@@ -304,7 +304,8 @@ _README = """# {name}
 
 Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-harness {version}.
 
-- `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
+- `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages, and
+  beside the page of each sweep its settings as a file, `study.toml`.
 - `smoke.sh BUNDLE`: the short variant, with `--trust` behind it where launches run code of the authors' own;
   `{workflow}`: everything again.
 - `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness.base import __version__
 
@@ -50,6 +51,11 @@ class LazyGroup(click.Group):
         command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
+        return items or click.Command.shell_complete(self, ctx, incomplete)  # options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for task, entries in itertools.groupby(COMMANDS.items(), key=lambda item: item[1].task):

@@ -24,6 +24,7 @@ from harness.cli.common_options import (
     sweep_argument,
 )
 from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
+from harness.cli.study_file import study_option
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.terminal import echo
 from harness.report.answer import Answer
@@ -46,6 +47,7 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
         "--threshold",
         "--until-sure",
         "--other-machine",
+        "--study",
         "--scheduler",
         "--site",
         "--format",
@@ -69,6 +71,7 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 @defaulted("--threshold", type=NumberRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
 @click.option("--until-sure", type=NumberRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
 @click.option("--other-machine", is_flag=True, help="The machine differs and has the same role: judge all the same.")
+@study_option()
 @batch_options
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)

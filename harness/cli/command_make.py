@@ -17,7 +17,13 @@ from harness.cli.common_options import split_words
 from harness.cli.terminal import echo
 
 OF_MAKE = ("PYTHON", "SHELL")  # read by the Makefile itself
-ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check"}  # what ACTION= is by default
+ACTIONS = {
+    "baseline": "save",
+    "bundle": "write",
+    "data": "list",
+    "site": "check",
+    "study": "init",
+}  # what ACTION= is by default
 TARGETS = {"test": ("TESTS",), "soak": ("MINUTES", "SEED")}  # those that call no command of the harness
 
 Settings = dict[str, click.Parameter]

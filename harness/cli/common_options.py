@@ -21,6 +21,7 @@ from harness.base.removal import check_place
 from harness.cli.terminal import echo
 from harness.comm.harness_variables import MPI_CHOICES
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
+from harness.schema.option import Option as DeclaredOption
 from harness.schema.sweep_folder import holds_reports, holds_results
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -29,12 +30,20 @@ Option = Callable[[Any], Any]
 
 
 class GroupedOption(click.Option):
-    """An option that help shows below the heading `group`, the `common` ones first."""
+    """An option that help shows below the heading `group`, the `common` ones first; `declared` is that of its field."""
 
-    def __init__(self, *names: Any, group: str = "", common: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        *names: Any,
+        group: str = "",
+        common: bool = False,
+        declared: DeclaredOption | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(*names, **settings)
         self.group = group
         self.common = common
+        self.declared = declared
 
 
 _ALL = "harness.help_all"  # in the context's `meta` where --help-all asked for the help
@@ -290,6 +299,7 @@ def field_options(kind: type, group: str, values: Mapping[str, str] | None = Non
     for field, asked in options(kind):
         flag = f"--{asked.name or field.name.replace('_', '-')}"
         facts: dict[str, Any] = {"group": asked.group or group, "common": asked.common, "help": asked.help}
+        facts["declared"] = asked
         typed, *more = [part for part in get_args(field.type) or (field.type,) if part is not type(None)]
         if typed is bool:
             off = asked.opposite or f"no-{flag[2:]}"

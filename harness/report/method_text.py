@@ -5,6 +5,7 @@ Each sentence on the method stands here once; docs/method.md has the same senten
 
 from collections.abc import Sequence
 
+import harness.base
 from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.read_results import Loaded
@@ -159,6 +160,8 @@ def bibtex(runs: Sequence[RunRecord]) -> str:
         "references.bib.j2",
         run=run,
         origin=run.provenance,
+        authors=harness.base.AUTHORS,
+        address=harness.base.ADDRESS,
         commits=distinct(commit_words(valid.provenance) for valid in runs),
         year=runs[-1].started.year,
         data=dataset_info(run.data.name) if run.data.name in dataset_names() and run.data.kind == "real" else None,

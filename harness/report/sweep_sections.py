@@ -336,9 +336,10 @@ def sweep_tiles(view: SweepView) -> Iterator[Fact]:
     yield from _accuracy(view)
     invalid = sum(bool(run.invalid) for run in view.runs)
     outliers = sum(point.outliers for point in view.scaling.points)
-    detail = f"{units.span(*view.scaling.repeats)} per point"
-    if invalid:
-        detail += f"; {units.plural(invalid, 'launch')} invalid and excluded"
+    detail = f"{units.span(*view.scaling.repeats)} per point; "
+    detail += f"{units.plural(invalid, 'launch')} invalid and excluded" if invalid else "none excluded"
+    if view.scaling.left_out and not view.scaling.is_as_it_ran:
+        detail += f"; {units.percent(view.scaling.left_out)} of rounds contended, left out"
     if outliers:
         detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
     yield Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)
@@ -353,7 +354,8 @@ def _epoch_time(scaling: Scaling) -> Fact:
 def _speedup(last: PointScaling, scaling: Scaling) -> Fact:
     interval = _no_interval(last, scaling)
     if last.speedup_interval:
-        interval = _INTERVAL + units.ratio_span(last.speedup_interval)
+        sample = f" over {units.plural(last.blocks, 'block')}" if last.blocks else ""
+        interval = f"{_INTERVAL}{units.ratio_span(last.speedup_interval)}{sample}"
     detail = f"{units.ranks(last.ranks)} over {units.ranks(scaling.base.ranks)}; {interval}"
     return Fact(name=speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
 

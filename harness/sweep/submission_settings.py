@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.record_words import LINE, check_text
-from harness.schema.command_lines import Words, changed_words, harness_command
+from harness.schema.command_lines import Words, changed_values, changed_words, harness_command
 from harness.schema.record import decode_file, encode
 from harness.schema.sweep import USUAL_WIDTH, Sweep
 from harness.schema.sweep_folder import SweepFolder
@@ -80,6 +80,18 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     if folder.parent != Path("results"):
         words.append(("RESULTS", folder.parent))
     return harness_command(sweep, words)
+
+
+def where_settings(submission: Submission) -> dict[str, object]:
+    """Return the settings of ``[where]`` in the study's file of a sweep that was launched by `submission`."""
+    settings: dict[str, object] = {"scheduler": submission.scheduler}
+    if submission.site_file:
+        settings["site"] = submission.site_file
+    for name, value, _ in changed_values(_as_asked(submission), submission.site.request):
+        settings[name.replace("_", "-")] = value
+    if submission.template:
+        settings["template"] = submission.template
+    return settings
 
 
 def _as_asked(submission: Submission) -> JobRequest:

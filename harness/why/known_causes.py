@@ -92,7 +92,8 @@ CATALOGUE = (
     KnownCause(
         name="thread contention",
         overhead="computing_seconds",
-        fix="Set THREADS= to the cores of a rank, and no larger OMP_NUM_THREADS and the like.",
+        fix="Set THREADS= to the cores of a rank, and no larger OMP_NUM_THREADS and the like. Where they are so, "
+        "and in few launches: measure again.",
         find=symptoms.contending_threads,
         explains=("a slow rank", "rare delays"),
         measured=True,

@@ -49,6 +49,28 @@ def test_every_module_of_a_command_is_in_the_list():
     assert modules == {f"command_{name}" for name in (*COMMANDS, MAKE)}
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell):
+    finished = harness("completion", shell)
+    assert finished.returncode == 0 and f"_HARNESS_COMPLETE={shell}_complete" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("harness st", ["study", "status"]),
+        ("harness study i", ["init"]),
+        ("harness sweep --dataset mnist --data-k", ["--data-kind"]),
+        ("harness --ver", ["--version"]),
+    ],
+)
+def test_commands_and_options_are_completed(words, completed, monkeypatch):
+    monkeypatch.setenv("_HARNESS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert [line.partition(",")[2] for line in harness().stdout.splitlines()] == completed
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command):
     finished = harness(command, "--help")
