@@ -65,6 +65,7 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
             "rows": check.rows,
             "stack": stack,
             "slow_node": check.slow_node,
+            "other_work": check.other_work,
         },
         notes=(*_notes(check, stack), *skipped_notes(skipped)),
         tiles=[
@@ -101,6 +102,8 @@ def _sentence(check: SessionCheck) -> str:
             return f"{subject}: no loss of {limit}."
     if check.unmeasured:
         return f"{subject}: {', '.join(map(str, check.unmeasured))} was not measured now."
+    if check.other_work is not None:
+        return f"{subject}: other work used {check.other_work:.1f} cores during the session."
     unsure = check.of(Verdict.CANNOT_TELL)
     return f"{subject}: no regression is sure, and {len(unsure)} of {units.plural(len(check.rows), 'row')} are open."
 
@@ -129,6 +132,12 @@ def _details(check: SessionCheck) -> tuple[str, ...]:
 
 def _undecided(check: SessionCheck) -> list[str]:
     """Return of what the least is known, and what would decide."""
+    if check.other_work is not None:
+        worst = max(check.rows, key=lambda row: row.slowdown)
+        return [
+            f"The largest loss, which that work may have made: {_difference(worst)}.",
+            "Measure again while the machine does nothing else.",
+        ]
     unsure = check.of(Verdict.CANNOT_TELL)
     bounded = [row for row in unsure if row.interval]
     if not bounded:
@@ -208,6 +217,12 @@ def _notes(check: SessionCheck, stack: Sequence[StackLine]) -> tuple[str, ...]:
         notes.append(
             "All sessions of the baseline are of one day, and other days differ by more: too much is called a "
             "regression. Add sessions of other days."
+        )
+    if check.whole_epochs:
+        of_which = " and ".join(f"'{measurement.label}'" for measurement in check.whole_epochs)
+        notes.append(
+            f"The factors of {of_which} are of whole epochs, other work included, and not of undisturbed rounds: the "
+            "records do not tell those."
         )
     changed = [line for line in stack if line.changed]
     notes += [f"{line.name} changed: {line.before or 'not set'} to {line.now or 'not set'}." for line in changed]
