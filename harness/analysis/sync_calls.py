@@ -20,10 +20,10 @@ class Calls:
     """The calls of one epoch. Times in seconds since rank 0 began it, on rank 0's clock.
 
     `begin` and `end` [ranks] are each rank's own of the epoch; `step` [calls] is the step that a call ended, `entry`
-    and `exit` [calls, ranks] when each rank came and left. `turn` [calls] is the turn in which a call was timed, from 1;
-    0 of a call that was not, and of all calls of a launch without turns. `statistics` [calls + 1, ranks] is what a rank spent in the
-    allreduces of batch normalisation between two calls, before the first and after the last, `input` what it waited for
-    rows there once the epoch's order was drawn.
+    and `exit` [calls, ranks] when each rank came and left. `turn` [calls] is the turn in which a call was timed, from
+    1; 0 of a call that was not, and of all calls of a launch without turns. `statistics` [calls + 1, ranks] is what a
+    rank spent in the allreduces of batch normalisation between two calls, before the first and after the last, `input`
+    what it waited for rows there once the epoch's order was drawn.
     """
 
     epoch: int

@@ -33,9 +33,9 @@ class BlockTimes:
 
     `as_it_ran` is the mean over all turns. `undisturbed` is of the rounds that no other work met, empty where fewer
     than `LEAST_ROUNDS` are left. `base` is the launch with the fewest ranks. `left_out` is the part of the rounds that
-    other work met, and `calm_rounds` the numbers of the other rounds. The block `is_short` where a launch has whole turns in fewer than `LEAST_ROUNDS` of all rounds.
-    `slowest_core` is the logarithm of the base's time on its slowest core over that averaged over its cores, None where
-    it trained on one core only.
+    other work met, and `calm_rounds` the numbers of the other rounds. The block `is_short` where a launch has whole
+    turns in fewer than `LEAST_ROUNDS` of all rounds. `slowest_core` is the logarithm of the base's time on its slowest
+    core over that averaged over its cores, None where it trained on one core only.
     """
 
     base: str

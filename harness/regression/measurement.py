@@ -127,8 +127,9 @@ class Measurement:
 
     `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the launches of
     this state that are left out: not valid, or of contended blocks. `met` counts the valid ones that trained in turns
-    beside other work. `in_turns` says whether all trained in turns. `settings` are those of `Point`, `conditions` what
-    else of the host, the MPI library and the environment a launch's speed depends on, by name.
+    beside other work. `contended`: all that is valid is of contended blocks. `in_turns` says whether all trained in
+    turns. `settings` are those of `Point`, `conditions` what else of the host, the MPI library and the environment a
+    launch's speed depends on, by name.
     """
 
     label: str
@@ -142,6 +143,7 @@ class Measurement:
     launches: tuple[MeasuredLaunch, ...]
     excluded: int = 0
     met: int = 0
+    contended: bool = False
     in_turns: bool = False
     settings: tuple[tuple[str, str], ...] = ()
     conditions: dict[str, str] = field(default_factory=dict)
@@ -193,10 +195,11 @@ def software(run: RunRecord) -> Software:
     return Software(code=run.point.code, **versions)
 
 
-def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
+def measurements(loaded: Loaded, label: str, *, contended_too: bool = False) -> tuple[Measurement, ...]:
     """Return one measurement for every state of code and machine in `loaded`, the newest first.
 
-    Launches of contended blocks (`_contended_launches`) are left out, and so is a state without another valid launch.
+    Launches of contended blocks (`_contended_launches`) are left out, and so is a state without another valid launch,
+    but with `contended_too`: then it has these, with times including interference, and is `contended`.
     """
     rows = _launch_rows(loaded)
     contended = _contended_launches(rows)
@@ -205,9 +208,16 @@ def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
         states.setdefault((run.provenance.machine.fingerprint, software(run).state), []).append(run)
     measured = []
     for runs in states.values():
-        counted = [run for run in runs if not run.invalid and run.point.folder not in contended]
+        valid = [run for run in runs if not run.invalid]
+        counted = [run for run in valid if run.point.folder not in contended]
+        all_contended = not counted and contended_too
+        counted = valid if all_contended else counted
         if counted:
-            measured.append(_measurement(loaded, counted, rows, label, excluded=len(runs) - len(counted)))
+            measured.append(
+                _measurement(
+                    loaded, counted, rows, label, excluded=len(runs) - len(counted), all_contended=all_contended
+                )
+            )
     return tuple(sorted(measured, key=lambda measurement: measurement.newest, reverse=True))
 
 
@@ -342,10 +352,11 @@ def version_changes(before: Measurement, now: Measurement) -> tuple[tuple[str, s
     return tuple((name.replace("_", " "), old, new) for name, old, new in changes if old != new)
 
 
-def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
+def measured_in(folder: Path, label: str, commit: str | None, *, contended_too: bool = False) -> Measurement:
     """Return what the sweep, or the single launch, in `folder` measured: of the newest state of its code.
 
-    `commit` chooses another state by its first digits; `label` is how a reader names the measurement.
+    `commit` chooses another state by its first digits; `label` is how a reader names the measurement. `contended_too`
+    is as in `measurements`.
 
     Raises:
         UserError: the study file is damaged, or there is no valid launch, or none of that commit.
@@ -356,7 +367,7 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     if single:
         runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)
         loaded = replace(loaded, runs=runs, failures=())
-    measured = measurements(loaded, label)
+    measured = measurements(loaded, label, contended_too=contended_too)
     if not measured:
         if contended := _contended_launches(_launch_rows(loaded)):
             raise UserError(
@@ -375,7 +386,9 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
 
 
-def _measurement(loaded: Loaded, valid: Sequence[RunRecord], rows: _Rows, label: str, *, excluded: int) -> Measurement:
+def _measurement(
+    loaded: Loaded, valid: Sequence[RunRecord], rows: _Rows, label: str, *, excluded: int, all_contended: bool
+) -> Measurement:
     first = valid[0]
     return Measurement(
         label=label,
@@ -389,6 +402,7 @@ def _measurement(loaded: Loaded, valid: Sequence[RunRecord], rows: _Rows, label:
         launches=tuple(_launches(loaded, valid, rows)),
         excluded=excluded,
         met=sum(bool(run.met) for run in valid),
+        contended=all_contended,
         in_turns=all(run.block for run in valid),
         settings=first.point.settings,
         conditions=_conditions(max(valid, key=lambda run: (run.point.layout.ranks, run.started))),

@@ -168,9 +168,12 @@ def check_sessions(
 def other_work(reference: Measurement, current: Measurement) -> float | None:
     """Return the cores that other work used all along the sessions of `current`, None where it did not.
 
-    It met a launch of every block, and used more than a quiet machine's own housekeeping does (`TOLERANCE`), also
-    beyond what was used beside the baseline `reference`: work that is always there is part of the machine.
+    It met nearly every round of all blocks (`Measurement.contended`). Or it met a launch of every block, and used more
+    than a quiet machine's own housekeeping does (`TOLERANCE`), also beyond what was used beside the baseline
+    `reference`: work that is always there is part of the machine.
     """
+    if current.contended:
+        return current.other_cores
     blocks = {launch.repeat for launch in current.launches}
     met_blocks = {launch.repeat for launch in current.launches if launch.met}
     used = current.other_cores

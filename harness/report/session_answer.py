@@ -131,7 +131,7 @@ def _details(check: SessionCheck) -> tuple[str, ...]:
 
 
 def _undecided(check: SessionCheck) -> list[str]:
-    """Return of what the least is known, and what would decide."""
+    """Return where the largest loss is possible, and what would decide."""
     if check.other_work is not None:
         worst = max(check.rows, key=lambda row: row.slowdown)
         return [
@@ -143,9 +143,7 @@ def _undecided(check: SessionCheck) -> list[str]:
     if not bounded:
         return ["There are too few launches for an interval: at least 3 of each layout are needed."]
     widest = max(bounded, key=_upper)
-    limit = units.percent(check.threshold)
-    least = f"{widest.quantity} {_place(widest)}: {_difference(widest)}"
-    return [f"The least is known of {least}, which leaves {limit} open.", _needed(unsure)]
+    return [f"The largest loss that is possible is of this: {_difference(widest)}.", _needed(unsure)]
 
 
 def _upper(row: SessionRow) -> float:
@@ -221,8 +219,9 @@ def _notes(check: SessionCheck, stack: Sequence[StackLine]) -> tuple[str, ...]:
     if check.whole_epochs:
         of_which = " and ".join(f"'{measurement.label}'" for measurement in check.whole_epochs)
         notes.append(
-            f"The factors of {of_which} are of whole epochs, other work included, and not of undisturbed rounds: the "
-            "records do not tell those."
+            f"The factors of {of_which} are of whole epochs, other work included, and not of undisturbed rounds. "
+            "A baseline of an earlier version has the latter once its sweep is saved again: `harness baseline save`, "
+            "--replace."
         )
     changed = [line for line in stack if line.changed]
     notes += [f"{line.name} changed: {line.before or 'not set'} to {line.now or 'not set'}." for line in changed]

@@ -116,7 +116,9 @@ def test_records_without_turns_have_factors_of_whole_epochs(tmp_path: Path) -> N
     session(tmp_path, met=range(5, 25))
     without_turns(tmp_path)
     launches = measured_in(tmp_path, "now", None).launches
-    told = {(launch.layout.ranks, launch.useful is not None and launch.useful.excludes_contended) for launch in launches}
+    told = {
+        (launch.layout.ranks, launch.useful is not None and launch.useful.excludes_contended) for launch in launches
+    }
     assert told == {(1, True), (2, False)}
     met_launch = next(launch for launch in launches if launch.layout.ranks == 2)
     assert met_launch.useful is not None and met_launch.useful.mean / met_launch.useful.longest < 0.95
