@@ -257,7 +257,7 @@ def without(measurement: Measurement, excluded: Measurement) -> Measurement:
     """Return `measurement` without the launches that `excluded` holds too."""
     taken = {(launch.layout, launch.started) for launch in excluded.launches}
     left = tuple(launch for launch in measurement.launches if (launch.layout, launch.started) not in taken)
-    return replace(measurement, launches=left)
+    return replace(measurement, launches=left, met=sum(launch.met for launch in left))
 
 
 def group_by_code(measured: Iterable[Measurement]) -> list[Measurement]:

@@ -122,12 +122,20 @@ def _details(check: SessionCheck) -> tuple[str, ...]:
             lines += [f"{_difference(row)}." for row in rows[:_MOST_NAMED]]
             more = len(rows) - _MOST_NAMED
             lines += [f"{units.plural(more, 'more row')}: see the table."] if more > 0 else []
+            lines += ["Steps changed on every layout, and efficiency did not."] if _is_of_steps_alone(check) else []
     if check.verdict == Verdict.IMPROVEMENT:
         lines.append(f"Nothing got worse by {units.percent(check.threshold)}.")
     node = check.slow_node
     if node is not None:
         lines.append(slow_node_words(node))
     return tuple(lines)
+
+
+def _is_of_steps_alone(check: SessionCheck) -> bool:
+    """Return whether the time of a step has the check's verdict on every layout, and no efficiency has it."""
+    changed = {(row.quantity, row.layout) for row in check.of(check.verdict)}
+    several = len(check.reference.layouts) > 1
+    return several and changed == {(STEP, layout) for layout in check.reference.layouts}
 
 
 def _undecided(check: SessionCheck) -> list[str]:
@@ -143,7 +151,9 @@ def _undecided(check: SessionCheck) -> list[str]:
     if not bounded:
         return ["There are too few launches for an interval: at least 3 of each layout are needed."]
     widest = max(bounded, key=_upper)
-    return [f"The largest loss that is possible is of this: {_difference(widest)}.", _needed(unsure)]
+    largest = f"{_quantity(widest)} {_place(widest)}: {signed(widest.slowdown)} ({_interval(widest.interval)})"
+    sure_gains = [f"A gain is sure: {_difference(row)}." for row in check.of(Verdict.IMPROVEMENT)[:1]]
+    return [*sure_gains, f"The largest loss is possible in the {largest}.", _needed(unsure)]
 
 
 def _upper(row: SessionRow) -> float:
@@ -173,8 +183,13 @@ def _difference(row: SessionRow) -> str:
 
 def _change(row: SessionRow) -> str:
     """Return by how much a row changed: ``9.8 % less transfer efficiency on 2 ranks``."""
-    what = "speed" if row.quantity == STEP else row.quantity
-    return f"{units.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what} {_place(row)}"
+    amount = units.percent(abs(row.slowdown), 1)
+    return f"{amount} {'less' if row.slowdown > 0 else 'more'} {_quantity(row)} {_place(row)}"
+
+
+def _quantity(row: SessionRow) -> str:
+    """Return what a loss is of."""
+    return "speed" if row.quantity == STEP else row.quantity
 
 
 def _interval(interval: Interval | None) -> str:
@@ -216,13 +231,13 @@ def _notes(check: SessionCheck, stack: Sequence[StackLine]) -> tuple[str, ...]:
             "All sessions of the baseline are of one day, and other days differ by more: too much is called a "
             "regression. Add sessions of other days."
         )
-    if check.whole_epochs:
-        of_which = " and ".join(f"'{measurement.label}'" for measurement in check.whole_epochs)
+    if reference in check.whole_epochs:
         notes.append(
-            f"The factors of {of_which} are of whole epochs, other work included, and not of undisturbed rounds. "
-            "A baseline of an earlier version has the latter once its sweep is saved again: `harness baseline save`, "
-            "--replace."
+            f"The factors of '{reference.label}' are of whole epochs, other work included. If an earlier version saved "
+            "it, save its sweep again with --replace: that leaves contended rounds out."
         )
+    if check.current in check.whole_epochs:
+        notes.append("The factors of the new sessions are of whole epochs, other work included.")
     changed = [line for line in stack if line.changed]
     notes += [f"{line.name} changed: {line.before or 'not set'} to {line.now or 'not set'}." for line in changed]
     if stack and not changed:

@@ -51,6 +51,7 @@ def test_slower_steps_on_all_layouts_are_no_loss_of_efficiency() -> None:
         ("step time", 1),
         ("step time", 2),
     }
+    says(" ".join(session_answer(check, "harness check").details), "every layout", "efficiency did not")
 
 
 def test_a_faster_stack_is_an_improvement() -> None:
@@ -74,6 +75,13 @@ def test_other_sweeps_of_the_machine_tell_how_far_sessions_differ() -> None:
     check = check_sessions(baseline, now, machine_sweeps=others)
     assert {row.scatter.source for row in check.rows} == {ScatterSource.MACHINE}
     assert {row.scatter.sessions for row in check.rows} == {6}
+
+
+def test_a_sure_gain_is_said_beside_rows_that_are_open() -> None:
+    slow, fast = sides(1, losses={"transfer efficiency": -0.2})
+    check = check_sessions(slow, fast)
+    assert check.verdict == Verdict.CANNOT_TELL and check.of(Verdict.IMPROVEMENT)
+    says(" ".join(session_answer(check, "harness check").details), "a gain is sure", "transfer efficiency")
 
 
 def test_a_layout_that_was_not_measured_now_cannot_pass() -> None:
