@@ -185,8 +185,8 @@ class Measurement:
     @property
     def other_cores(self) -> float:
         """The cores that other processes kept busy, the mean over the launches; 0 where no launch tells it."""
-        told = [launch.other_cores for launch in self.launches if launch.other_cores is not None]
-        return sum(told) / len(told) if told else 0.0
+        cores = [launch.other_cores for launch in self.launches if launch.other_cores is not None]
+        return sum(cores) / len(cores) if cores else 0.0
 
 
 def software(run: RunRecord) -> Software:

@@ -108,12 +108,15 @@ class SessionCheck:
     @property
     def whole_epochs(self) -> tuple[Measurement, ...]:
         """Those of the two measurements in turns whose factors are of whole epochs, for a launch at least."""
-        return tuple(
-            measurement
-            for measurement in (self.reference, self.current)
-            if measurement.in_turns
-            and any(launch.useful and not launch.useful.excludes_contended for launch in measurement.launches)
-        )
+        both = (self.reference, self.current)
+        return tuple(measurement for measurement in both if measurement.in_turns and _has_whole_epochs(measurement))
+
+    @property
+    def is_of_steps_alone(self) -> bool:
+        """Whether the time of a step has the verdict on every one of several layouts, and nothing else has it."""
+        layouts = self.reference.layouts
+        changed = {(row.quantity, row.layout) for row in self.of(self.verdict)}
+        return len(layouts) > 1 and changed == {(STEP, layout) for layout in layouts}
 
     @property
     def slow_node(self) -> SlowNode | None:
@@ -163,6 +166,12 @@ def check_sessions(
     if other_work(reference, current) is not None:
         rows = tuple(_without_change(row) for row in rows)
     return SessionCheck(reference=reference, current=current, threshold=threshold, rows=rows)
+
+
+def _has_whole_epochs(measurement: Measurement) -> bool:
+    """Say whether the factors of a launch of `measurement` include interference."""
+    useful_times = [launch.useful for launch in measurement.launches if launch.layout.ranks > 1]
+    return any(times is not None and not times.excludes_contended for times in useful_times)
 
 
 def other_work(reference: Measurement, current: Measurement) -> float | None:

@@ -122,20 +122,13 @@ def _details(check: SessionCheck) -> tuple[str, ...]:
             lines += [f"{_difference(row)}." for row in rows[:_MOST_NAMED]]
             more = len(rows) - _MOST_NAMED
             lines += [f"{units.plural(more, 'more row')}: see the table."] if more > 0 else []
-            lines += ["Steps changed on every layout, and efficiency did not."] if _is_of_steps_alone(check) else []
+            lines += ["Steps changed on every layout, and efficiency did not."] if check.is_of_steps_alone else []
     if check.verdict == Verdict.IMPROVEMENT:
         lines.append(f"Nothing got worse by {units.percent(check.threshold)}.")
     node = check.slow_node
     if node is not None:
         lines.append(slow_node_words(node))
     return tuple(lines)
-
-
-def _is_of_steps_alone(check: SessionCheck) -> bool:
-    """Return whether the time of a step has the check's verdict on every layout, and no efficiency has it."""
-    changed = {(row.quantity, row.layout) for row in check.of(check.verdict)}
-    several = len(check.reference.layouts) > 1
-    return several and changed == {(STEP, layout) for layout in check.reference.layouts}
 
 
 def _undecided(check: SessionCheck) -> list[str]:
