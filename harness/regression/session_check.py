@@ -185,10 +185,8 @@ def other_work(reference: Measurement, current: Measurement) -> float | None:
         return current.other_cores
     blocks = {launch.repeat for launch in current.launches}
     met_blocks = {launch.repeat for launch in current.launches if launch.met}
-    used = current.other_cores
-    if not blocks or met_blocks != blocks or used - reference.other_cores <= TOLERANCE or used <= TOLERANCE:
-        return None
-    return used
+    more = current.other_cores - reference.other_cores
+    return current.other_cores if blocks and met_blocks == blocks and more > TOLERANCE else None
 
 
 def _without_change(row: SessionRow) -> SessionRow:

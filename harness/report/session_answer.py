@@ -136,7 +136,7 @@ def _undecided(check: SessionCheck) -> list[str]:
     if check.other_work is not None:
         worst = max(check.rows, key=lambda row: row.slowdown)
         return [
-            f"The largest loss, which that work may have made: {_difference(worst)}.",
+            f"The largest loss, which that work may have caused: {_difference(worst)}.",
             "Measure again while the machine does nothing else.",
         ]
     unsure = check.of(Verdict.CANNOT_TELL)

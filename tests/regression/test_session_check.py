@@ -144,7 +144,7 @@ def test_a_session_beside_a_constant_load_is_no_regression() -> None:
     answer = session_answer(check, "harness check")
     assert answer.code == 3
     says(answer.sentence, "CANNOT TELL", "other work", "1.0 cores")
-    says(answer.details[0], "largest loss", "which that work may have made")
+    says(answer.details[0], "largest loss", "which that work may have caused")
 
 
 def test_a_gain_beside_a_constant_load_is_not_told_either() -> None:
