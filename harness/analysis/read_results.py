@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from multiprocessing import get_context
@@ -160,6 +160,7 @@ class Loaded:
     count and were made again, `failed` every launch that left none, also of points in `runs`. `unwitnessed` says that
     launches on one rank do not tell whether those of a script on several ranks train as it does alone.
     `untimed_layouts` have no launch in turns, where others have some: then all times are those of whole launches.
+    `blocks` are those of its turns, by name.
     """
 
     folder: Path
@@ -175,6 +176,7 @@ class Loaded:
     failed: tuple[Failure, ...] = ()
     unwitnessed: bool = False
     untimed_layouts: tuple[Layout, ...] = ()
+    blocks: Mapping[str, BlockTimes] = field(default_factory=dict)
 
     @property
     def launched(self) -> tuple[RunRecord, ...]:
@@ -233,6 +235,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         failed=failed,
         unwitnessed=unwitnessed,
         untimed_layouts=untimed_layouts([launch.run for launch in counted], turns.blocks),
+        blocks=turns.blocks,
     )
 
 

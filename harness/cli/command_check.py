@@ -102,7 +102,8 @@ def check_command(
     reference = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
     if sweep is not None:
         refuse_given("with SWEEP nothing is trained", "until_sure", "scheduler", "data_dir")
-        current = find_measurement(sweep, results=context.results, baselines=None)  # one of that name is no sweep
+        # Without baselines: one of that name is no sweep.
+        current = find_measurement(sweep, results=context.results, baselines=None, contended_too=True)
     else:
         reference = reference or saved_measurements(context.baselines)[0]
         recent = None if until_sure else _recent_launches(reference, judge)
@@ -218,7 +219,7 @@ def _measure(reference: "Measurement", judge: _Judge, until_sure: float | None, 
         if not SweepFolder(launched).has_records:
             raise
         echo(f"harness: {error}", err=True)
-    return measured_in(launched, "now", None)
+    return measured_in(launched, "now", None, contended_too=True)
 
 
 def _study(reference: "Measurement", submission: "Submission", data_dir: Path | None) -> "Sweep":
@@ -258,7 +259,7 @@ def _until_sure(reference: "Measurement", judge: _Judge, minutes: float) -> Call
         from harness.regression.measurement import measured_in
         from harness.regression.session_check import Verdict
 
-        current = measured_in(folder, "now", None)
+        current = measured_in(folder, "now", None, contended_too=True)
         repeats = 1 + max(launch.repeat for launch in current.launches)
         check = judge.check(reference, current)
         more = next((look for look in _LOOKS if look > repeats), repeats)

@@ -74,8 +74,12 @@ def find_recorded(name: str | None, results: Path) -> Path:
     return find_sweep(name, results)
 
 
-def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> "Measurement":
+def find_measurement(
+    name: str | None, *, results: Path, baselines: Path | None, contended_too: bool = False
+) -> "Measurement":
     """Return the measurement called `name`, that of the newest sweep without one. Without `baselines`, of no baseline.
+
+    `contended_too` is as in `harness.regression.measurement.measurements`.
 
     Raises:
         UserError: there is no such thing, it is not unique, or it holds no valid launch.
@@ -85,7 +89,7 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
 
     if name is None:
         newest = newest_sweep(results)
-        return measured_in(newest, str(newest), None)
+        return measured_in(newest, str(newest), None, contended_too=contended_too)
     if baselines is not None and (baselines / f"{name}.json").is_file():
         return find_baseline(name, baselines).measurement
     sweep_name, at, commit = name.partition("@")
@@ -93,7 +97,7 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
     if folder is None:
         baseline_names = () if baselines is None else tuple(file.stem for file in baselines.glob("*.json"))
         folder = _only(sweep_name, _beginning(sweep_name, results, baseline_names))
-    return measured_in(folder, name, commit if at else None)
+    return measured_in(folder, name, commit if at else None, contended_too=contended_too)
 
 
 def _all_sweeps(results: Path) -> tuple[Path, ...]:
