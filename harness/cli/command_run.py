@@ -196,6 +196,7 @@ class RunOptions:
         "--record",
         "--hang-timeout",
         "--witness",
+        "--unjudged",
         "--shared-files",
         "--json",
     ),

@@ -156,6 +156,9 @@ class CompiledSteps:
             step.note(TrainingEvent.NOT_SHARED)
             return True
         step.note(TrainingEvent.TRAINED)
+        if not runtime.begin_judged():
+            step.note(TrainingEvent.MIXED)
+            return True
         why = f"the step takes exactly {min(lengths)} rows" if step.is_fixed else self._mixing(step, args, kwargs)
         step.note(TrainingEvent.MIXED if why else TrainingEvent.INDEPENDENT)
         if why:
@@ -462,7 +465,7 @@ class Loops:
     def install(self) -> None:
         """Replace the iterator's `__next__`, the making and calling of compiled functions, and maps in any order."""
         for parallel in (_ParallelMapDataset, _ParallelInterleaveDataset):
-            replace(parallel, "__init__", ("self", "input_dataset", "map_func"), _keep_order)
+            replace(parallel, "__init__", ("self", "input_dataset", "map_func"), self._keep_order)
         replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._init)
         for name in ("__next__", "get_next"):
             replace(OwnedIterator, name, ("self",), self._next)
@@ -472,6 +475,19 @@ class Loops:
         replace(BaseOptimizer, "__init__", ("self", "learning_rate"), self._make)
         replace(ResourceVariable, "__init__", ("self",), self._make_variable)
         self._taken_values.install()
+
+    def _keep_order(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Make a parallel map of a data set without its own choice of order: `rows.in_order` decides.
+
+        A map that may yield its elements in any order yields another order on every rank. One that draws random numbers
+        makes one element at a time: its threads would draw in any order.
+        """
+        call = inspect.signature(original).bind(*args, **kwargs)
+        call.arguments["deterministic"] = None
+        original(*call.args, **call.kwargs)
+        if not self._runtime.settings.unjudged and _draws(call.args[0]):
+            call.arguments["num_parallel_calls"] = 1
+            original(*call.args, **call.kwargs)
 
     def _make(self, original: Callable[..., Any], thing: Any, *args: Any, **kwargs: Any) -> None:
         """Make a compiled function of the script's, or an optimizer: it may train what nobody has seen trained."""
@@ -528,6 +544,8 @@ class Loops:
         if mixes:
             self._current.note(TrainingEvent.MIXED)
             runtime.compute_whole(MIXED)
+        elif ends and not runtime.begin_judged():
+            self._current.note(TrainingEvent.MIXED)
         elif ends:
             self._current.note(TrainingEvent.INDEPENDENT)
 
@@ -596,8 +614,15 @@ class Loops:
         runtime = self._runtime
         trial = self._trials.setdefault(loop.place, LoopTrial()) if loop.takes_gradients else None
         on_trial = trial is not None and trial.state in _ON_TRIAL and runtime.sync.shares_gradients
-        if loop.rows_taken_in:
-            runtime.compute_whole(f"the loop takes rows of its batches out of TensorFlow ({loop.rows_taken_in})")
+        if on_trial and not loop.why_whole:
+            loop.why_whole = loop.why_untried
+        if loop.why_whole:
+            runtime.compute_whole(loop.why_whole)
+            on_trial = False
+            computes_whole = True
+        elif trial is not None and trial.state is TrainingState.UNKNOWN and on_trial and not runtime.begin_judged():
+            trial.note(TrainingEvent.TRAINED)
+            trial.note(TrainingEvent.MIXED)
             on_trial = False
             computes_whole = True
         elif trial is not None:
@@ -666,14 +691,22 @@ class Loops:
 _ON_TRIAL = (TrainingState.UNKNOWN, TrainingState.PROBED)
 
 
-def _keep_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Make a parallel map of a data set without its own choice of order: `rows.in_order` decides.
+_DATASET_DRAWS = (
+    "Random",
+    "TruncatedNormal",
+    "Multinomial",
+    "StatefulUniform",
+    "StatefulStandardNormal",
+    "Rng",
+    "AssignV",
+)
 
-    A map that may yield its elements in any order yields another order on every rank.
-    """
-    call = inspect.signature(original).bind(*args, **kwargs)
-    call.arguments["deterministic"] = None
-    original(*call.args, **call.kwargs)
+
+def _draws(dataset: Any) -> bool:
+    """Tell whether the function of a map over `dataset` draws random numbers, or keeps the state of a generator."""
+    graph = dataset._map_func.function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return any(node.op.startswith(_DATASET_DRAWS) for node in nodes)
 
 
 def _maker(frame: Any) -> str:

@@ -362,3 +362,31 @@ def test_the_documentation_shows_the_table():
 def test_what_cannot_happen_is_a_mistake():
     with pytest.raises(KeyError):
         advance(TrainingState.DIVIDED, TrainingEvent.MIXED)
+
+
+def calls_at_once(change, **settings):
+    """Return how many elements a parallel map by `change` makes at once."""
+    Script(**settings)
+    mapped = tf.data.Dataset.range(4).map(change, num_parallel_calls=2)
+    put_back()
+    return int(mapped._num_parallel_calls)
+
+
+def test_a_map_that_draws_makes_one_element_at_a_time_where_one_process_is_to_draw_the_same():
+    def draw(number):
+        return tf.random.normal([2])
+
+    assert calls_at_once(draw) == 1
+    assert calls_at_once(lambda number: tf.function(draw)(number)) == 1
+    assert calls_at_once(lambda number: number + 1) == 2
+    assert calls_at_once(draw, unjudged=True) == 2
+
+
+def test_a_loop_whose_trial_would_show_nothing_gets_whole_batches():
+    script = Script()
+    script.take()
+    script.runtime.count_step(tf.Variable(1.0))
+    script.loop.why_untried = "it draws"
+    assert script.take() == [4, 5, 6, 7]
+    assert script.runtime.mixes
+    assert not script.runtime.collectives.trial.goes_on

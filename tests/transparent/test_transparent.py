@@ -93,7 +93,7 @@ def test_a_batch_per_rank_makes_fewer_steps_and_weights_can_be_averaged_instead(
     """909 training rows in batches of 48 per rank: 10 steps of 96 rows instead of 19."""
     scripts = [SCRIPTS / "fit_arrays.py", SCRIPTS / "tape_loop.py"]
     finished = run_ranks(
-        2, "-m", "harness.transparent", "--sync", "weights:4", PROGRAMS / "scripts_together.py", *scripts, cwd=tmp_path
+        2, "-m", "harness.transparent", "--sync", "weights:4", "--unjudged", PROGRAMS / "scripts_together.py", *scripts, cwd=tmp_path
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     printed = [json.loads(line[7:]) for line in finished.stdout.splitlines() if line.startswith("LOSSES ")]

@@ -65,9 +65,9 @@ def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
     "words",
     [
         pytest.param((SCRIPT,), id="fit"),
-        pytest.param(("--witness", "off", SCRIPTS / "tape_loop.py"), id="own loop"),
+        pytest.param(("--unjudged", SCRIPTS / "tape_loop.py"), id="own loop"),
         pytest.param((PROGRAMS / "horovod_session.py", "found.json", 4), id="Horovod"),
-        pytest.param(("--witness", "off", SCRIPTS / "session_lenet.py"), id="TensorFlow 1"),
+        pytest.param(("--unjudged", SCRIPTS / "session_lenet.py"), id="TensorFlow 1"),
     ],
 )
 def test_a_users_script_trains_on_two_ranks(tmp_path: Path, words: tuple[object, ...]) -> None:
