@@ -115,9 +115,17 @@ class CompiledStep:
         self.state = advance(self.state, event)
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether its signature asks for a number of rows."""
-        return any(spec.shape.rank and spec.shape[0] for spec in tf.nest.flatten(self.function.input_signature or ()))
+    def why_whole(self) -> str:
+        """Why it cannot take parts of a batch, as far as its signature and its graphs say; else an empty text.
+
+        A step that draws is not probed: the states of its draws would begin again.
+        """
+        signature = tf.nest.flatten(self.function.input_signature or ())
+        rows = [spec.shape[0] for spec in signature if spec.shape.rank and spec.shape[0]]
+        if rows:
+            return f"the step takes exactly {rows[0]} rows"
+        graphs = [trace.graph for trace in self.function._list_all_concrete_functions()]
+        return next((graph._harness_why_whole for graph in graphs if hasattr(graph, "_harness_why_whole")), "")
 
 
 class CompiledSteps:
@@ -159,7 +167,7 @@ class CompiledSteps:
         if not runtime.begin_judged():
             step.note(TrainingEvent.MIXED)
             return True
-        why = f"the step takes exactly {min(lengths)} rows" if step.is_fixed else self._mixing(step, args, kwargs)
+        why = step.why_whole or self._mixing(step, args, kwargs)
         step.note(TrainingEvent.MIXED if why else TrainingEvent.INDEPENDENT)
         if why:
             runtime.compute_whole(why)

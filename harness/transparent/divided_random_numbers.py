@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class ScriptDraws:
-    """Replaces TensorFlow's operations that draw; where a draw does not follow from a row's place, batches are whole."""
+    """Replaces TensorFlow's operations that draw; a draw that does not follow from a row's place has whole batches."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -89,6 +89,10 @@ class ScriptDraws:
             return
         probe = runtime.collectives.trial.probe
         loop = runtime.loop
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None:
+            graph._harness_why_whole = drawn_otherwise()
+            graph = getattr(graph, "outer_graph", None)
         if probe is not None:
             probe.whole_for.append(drawn_otherwise())
         elif loop is not None and loop.batch is not None and not (loop.is_divided or runtime.in_trainer):

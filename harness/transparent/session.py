@@ -247,7 +247,7 @@ class Session:
 
     def wants_witness(self) -> bool:
         """Tell whether there is to be a witness."""
-        is_wanted = self.world.size > 1 and not self.settings.unjudged and current_turns() is None
+        is_wanted = self.world.size > 1 and not self.settings.unjudged
         is_excluded = excluder_of_witness(self.settings, int(self.gpu is not None))
         return is_wanted and not is_excluded and not self._sees_ranks()
 

@@ -24,8 +24,10 @@ from harness.transparent.divided_loops import (
     indivisible,
     rows_in,
 )
+from harness.transparent.divided_random_numbers import ScriptDraws
 from harness.transparent.patch import Refused, put_back
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 
 class Script:
@@ -291,9 +293,19 @@ def test_a_step_of_a_fixed_number_of_rows_is_whole():
     function(X)
     step = CompiledStep(function=function, held=())
     assert CompiledSteps(runtime).probe(step, (X,), {})
-    assert step.is_fixed
+    assert step.why_whole
     assert step.state is TrainingState.WHOLE
     assert runtime.mixes
+
+
+def test_a_step_that_draws_what_is_not_of_single_rows_is_whole_without_a_probe():
+    runtime = alike_runtime()
+    with installed(ScriptDraws(runtime)):
+        function = tf.function(lambda v: v + tf.random.gamma([], 1.0))
+        function(X)
+    step = CompiledStep(function=function, held=())
+    assert CompiledSteps(runtime).probe(step, (X,), {})
+    assert step.state is TrainingState.WHOLE
 
 
 def test_a_step_without_a_batch_or_a_graph_cannot_be_probed():

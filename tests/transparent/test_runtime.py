@@ -40,7 +40,9 @@ def test_a_training_that_begins_without_a_witness_is_not_divided_and_one_without
     assert [note.code for note in runtime.notes] == [NoteCode.NOT_DIVIDED_FROM]
 
 
-@pytest.mark.parametrize(("settings", "compares"), [({}, True), ({"unjudged": True}, False), ({"sync": "weights:2"}, False)])
+@pytest.mark.parametrize(
+    ("settings", "compares"), [({}, True), ({"unjudged": True}, False), ({"sync": "weights:2"}, False)]
+)
 def test_what_is_divided_is_compared_unless_the_user_asks_for_less(settings, compares):
     assert alike_runtime(**settings).compares_with_one_process == compares
 

@@ -77,6 +77,7 @@ def test_a_users_script_trains_on_two_ranks(tmp_path: Path, words: tuple[object,
     assert "sha256" in finished.stderr
     told = json.loads(finished.stdout)
     assert (told["ranks"], told["exit_code"]) == (2, 0)
+    assert told["unjudged"] == ("--unjudged" in words)
     assert "on 2 ranks ended" in told["answer"]
 
 

@@ -34,7 +34,7 @@ _ROUNDING = 3e-3
 _COARSE = 5e-2
 _NUMBERS = 1e-2
 _VANISHED = 1e-3  # of the greatest length that gradients have had: when a loss has gone to 0, rounding is left
-# Times the patience, with a second witness, and where the launch would end otherwise; other ranks wait longer for rank 0.
+# Times the patience, with a second witness, and where the launch would end otherwise; other ranks wait still longer.
 _LAST_PATIENCE = 1.6
 _MAGNIFIED = 10  # times as far as the script alone is from itself with other kernels: up to this it is rounding
 # How long the ranks wait for the witness in trainings after the first: a share of the run, at least some seconds.
