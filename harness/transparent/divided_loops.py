@@ -179,7 +179,11 @@ class CompiledSteps:
         Raises:
             UserError: it mixes rows now.
         """
-        if step.times.steps_until or not self._runtime.probes_again or not step.function._list_all_concrete_functions():
+        if (
+            step.times.steps_until
+            or not self._runtime.compares_with_one_process
+            or not step.function._list_all_concrete_functions()
+        ):
             return
         step.times.note_probe()
         if not self._independent(step, args, kwargs, rows, again=True):
@@ -493,7 +497,10 @@ class Loops:
         call = inspect.signature(original).bind(*args, **kwargs)
         call.arguments["deterministic"] = None
         original(*call.args, **call.kwargs)
-        if not self._runtime.settings.unjudged and _draws(call.args[0]):
+        graph = call.args[0]._map_func.function.graph.as_graph_def()
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        draws = any(node.op.startswith(_DATASET_DRAWS) for node in nodes)
+        if draws and self._runtime.ranks > 1 and not self._runtime.settings.unjudged:
             call.arguments["num_parallel_calls"] = 1
             original(*call.args, **call.kwargs)
 
@@ -708,13 +715,6 @@ _DATASET_DRAWS = (
     "Rng",
     "AssignV",
 )
-
-
-def _draws(dataset: Any) -> bool:
-    """Tell whether the function of a map over `dataset` draws random numbers, or keeps the state of a generator."""
-    graph = dataset._map_func.function.graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    return any(node.op.startswith(_DATASET_DRAWS) for node in nodes)
 
 
 def _maker(frame: Any) -> str:

@@ -189,7 +189,7 @@ class Trainers:
         runtime = self._runtime
         training = self._training_of(trainer)
         is_whole = trainer in runtime.collectives.trial.mixing or trainer in self._whole
-        if training is None or is_whole or runtime.own_rows.present or not runtime.probes_again:
+        if training is None or is_whole or runtime.own_rows.present or not runtime.compares_with_one_process:
             return sys.maxsize
         if not training.sources:  # all of it is Keras's own
             return sys.maxsize

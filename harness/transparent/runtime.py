@@ -132,15 +132,10 @@ class Runtime:
             print(f"harness: {note}", file=sys.stderr, flush=True)
 
     @property
-    def probes_again(self) -> bool:
-        """Whether trainings of divided batches are probed again, before steps 32, 64, 128 ..."""
-        return self.compares_with_one_process and self.world.size > 1
-
-    @property
     def compares_with_one_process(self) -> bool:
         """Whether what is divided must be what one process would make of it: unless the user asks for less."""
         is_asked = not (self.settings.unjudged or self.witness.is_witness or self.own_rows.present)
-        return is_asked and self.sync.shares_gradients
+        return is_asked and self.world.size > 1 and self.sync.shares_gradients
 
     def refuse_mixed(self, step: int) -> NoReturn:
         """Refuse a training whose batches have been divided up to a `step` that mixes their rows.
