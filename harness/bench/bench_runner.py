@@ -132,7 +132,7 @@ class SetMaker:
             words = (msgspec.json.encode(self.task).decode(),)
         if contender.transparent:
             logs = ("--logs", str(self.folder / f"{contender.name}-ranks"), "--threads", "1")
-            return (self.python, "-m", "harness.transparent", *logs, script, *words)
+            return (self.python, "-m", "harness.transparent", "--unjudged", *logs, script, *words)
         if contender.module:
             ports = _free_ports(contender.ranks + contender.helpers)
             addresses = ",".join(f"localhost:{port}" for port in ports)

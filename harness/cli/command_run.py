@@ -196,6 +196,7 @@ class RunOptions:
         "--record",
         "--hang-timeout",
         "--witness",
+        "--unjudged",
         "--shared-files",
         "--json",
     ),
@@ -252,7 +253,7 @@ def run_command(options: RunOptions) -> Answer:
         environment = {**start.environment, **thread_limits(options.threads), **quiet, **script_input}
         code = run_ranks(command, environment, output=rank_output(), handles=handles, here=start.here)
     why = f" (a rank was {Local.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
-    return _answer(script, layout.ranks, time.monotonic() - begin, code, record, why)
+    return _answer(options, layout.ranks, time.monotonic() - begin, code, why)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -323,13 +324,19 @@ def rank_words(options: RunOptions) -> list[str]:
     return [sys.executable, str(start), *words, str(options.script), *options.arguments]
 
 
-def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:
-    """Return what is known of the run: its time, and its epochs where it left a `record`."""
+def _answer(options: RunOptions, ranks: int, wall_s: float, code: int, why: str) -> Answer:
+    """Return what is known of the run: its time, and its epochs where it left a record."""
     from harness.analysis import units
 
+    script = options.script
+    record = options.settings.record
+    unjudged = options.settings.unjudged and ranks > 1
     ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
+    if unjudged:
+        ended += ", compared with nothing (--unjudged),"
     sentence = f"{script.name} on {units.ranks(ranks)} {ended} after {units.seconds(wall_s)}"
     data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
+    data["unjudged"] = unjudged
     if code or record is None or not LaunchFolder(record).is_recorded:
         return Answer(sentence=f"{sentence}.", data=data, code=code)
     launch = read_run(record)

@@ -38,7 +38,7 @@ from harness.transparent.patch import (
     script_place,
     with_script_traceback,
 )
-from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
+from harness.transparent.run_settings import INPUT, RunSettings, excluder_of_witness, mpi_enabled, run_options
 
 if TYPE_CHECKING:
     from harness.transparent.session import Session  # it needs NumPy, whose threads come after the rank's own file tree
@@ -150,6 +150,20 @@ def testify() -> NoReturn:
     end_at_exec(witness.end)
     session.run()
     sys.exit(0)
+
+
+def refuse_unjudged(settings: RunSettings, gpus_per_rank: int) -> None:
+    """Refuse a run on several ranks that no witness could judge, unless it is asked for.
+
+    Raises:
+        UserError: it is not.
+    """
+    excluder = excluder_of_witness(settings, gpus_per_rank)
+    if excluder and not settings.unjudged:
+        raise UserError(
+            f"with {excluder} nobody compares the training with that of one process: write --unjudged too, or leave "
+            f"{excluder} out"
+        )
 
 
 def prepare_script(point: Point) -> Path:
@@ -314,6 +328,8 @@ def run_in_world(
         if settings.record is not None:
             record = settings.record
             world.on_root(lambda: check_new_folder(record, "--record"))
+        if world.size > 1 and mpi_enabled() and not private_files.sees_ranks(script, arguments):
+            refuse_unjudged(settings, gpus_per_rank)
         workload = script_workload(
             script, arguments, sync=settings.sync, batch=settings.batch, shared_files=settings.shared_files
         )

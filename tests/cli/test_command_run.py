@@ -52,7 +52,7 @@ def test_every_setting_reaches_the_ranks(tmp_path: Path) -> None:
         "--sync=gradients",
         "--threads=1",
         "--verify=0",
-        "--witness=off",
+        "--witness=first",
     ]
     assert words[-2:] == ["--epochs", "3"]
     assert "--keep-rank-files" not in rank_words(replace(options, settings=RunSettings()))

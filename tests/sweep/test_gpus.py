@@ -191,7 +191,8 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"
 
 
 def run(tmp_path, ranks, script):
-    words = (sys.executable, "-m", "harness", "run", "-n", ranks, "--gpus-per-rank", "1", "--record", "record", script)
+    switches = ("-n", ranks, "--gpus-per-rank", "1", "--unjudged", "--record", "record")
+    words = (sys.executable, "-m", "harness", "run", *switches, script)
     changes = {"PYTHONPATH": f"{tmp_path}:{SCRIPT.parents[2]}", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "2,0"}
     return subprocess.run(
         words, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **changes}, check=False
