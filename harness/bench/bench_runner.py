@@ -27,6 +27,7 @@ from harness.base.files import write_atomic
 from harness.base.first_epoch import FIRST_EPOCH
 from harness.base.processes import ONE_THREAD, run_program
 from harness.base.provenance import describe_machine, git_commit, package_version
+from harness.base.setting_names import setting
 from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi_version
@@ -191,12 +192,14 @@ class BenchSettings:
     def __post_init__(self) -> None:
         for name in self.workloads:
             if name not in EXPERIMENTS:
-                raise unknown("WORKLOADS", name, EXPERIMENTS)
+                raise unknown("workload", name, EXPERIMENTS)
         for name, python in self.pythons.items():
             if shutil.which(python) is None:
                 raise UserError(f"the Python of {name}, '{python}', is not a program: give one that has its package")
         if self.blocks is not None and self.blocks < 1:
-            raise UserError(f"BLOCKS={self.blocks} is too small: use at least 1, for an interval {FEWEST_BLOCKS}")
+            raise UserError(
+                f"{setting('blocks', self.blocks)} is too small: use at least 1, for an interval {FEWEST_BLOCKS}"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:

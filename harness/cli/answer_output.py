@@ -19,6 +19,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
 from harness.base.record_words import printable
 from harness.base.removal import check_output
+from harness.base.setting_names import setting
 from harness.cli.common_options import with_options
 from harness.cli.terminal import echo
 from harness.report.answer import Answer, Cell, plain
@@ -73,7 +74,7 @@ def asked_renderings(formats: Sequence[str], outputs: Sequence[Path], *, as_json
         UserError: a format is unknown or does not fit the command, or files do not match the formats.
     """
     if not formats and outputs:
-        raise UserError(f"OUTPUT={outputs[0]} needs a format: add --format NAME")
+        raise UserError(f"{setting('output', outputs[0])} needs a format: add --format NAME")
     if not formats:
         return []
     for file in outputs:

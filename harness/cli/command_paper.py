@@ -111,13 +111,16 @@ def paper_command(options: PaperOptions, context: Context) -> Answer:
     names = names_in(options.workloads or "") or tuple(EXPERIMENTS)
     for name in names:
         if name not in EXPERIMENTS:
-            raise unknown("WORKLOADS", name, EXPERIMENTS)
+            raise unknown("workload", name, EXPERIMENTS)
     submission, reason = build_submission(options.batch)
     layouts = _layouts(options, submission, published.of(PAPER))
+    plan = partial(_plan, layouts=layouts, scheduler=submission.scheduler, data_dir=context.data_dir, options=options)
+    for name in names:
+        plan(name)  # only what has been checked is worth a download
     for name in names:
         fetch_small_set(EXPERIMENTS[name].dataset, context.data_dir)
-    # All plans first: a wrong setting or a damaged file ends the command before anything runs.
-    plans = {name: _plan(name, layouts, submission.scheduler, context.data_dir, options) for name in names}
+    # All plans first: a damaged file ends the command before anything runs.
+    plans = {name: plan(name) for name in names}
     if submission.scheduler != "local" or options.batch.scheduler != "auto":
         echo(reason)
     run = partial(_run, context=context, submission=submission, approve=approval(options.batch))

@@ -162,7 +162,10 @@ class SweepOptions:
     help="Launches of each layout [default: in turns 3 to 24 blocks, until the speedup's interval is within 2 %, "
     "6 minutes are over, or on a cluster the time limit; else 6; an interval needs 3].",
 )
-@spread("--scaling", help="strong (the same rows) or weak (rows per rank) [default: strong, with PRESET=jupiter weak].")
+@spread(
+    "--scaling",
+    help="strong (the same rows) or weak (rows per rank) [default: strong, with --preset jupiter weak].",
+)
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")

@@ -119,14 +119,14 @@ def _beginning(name: str, results: Path, baselines: Iterable[str]) -> tuple[Path
     matching = tuple(folder for sweep_name, folder in sweeps.items() if start and sweep_name.startswith(start))
     if not matching:
         names = [*sweeps, *baselines]
-        raise unknown("SWEEP", name, names) if names else UserError(f"SWEEP={name}: no sweep in '{results}'")
+        raise unknown("sweep", name, names) if names else UserError(f"sweep '{name}': no sweep in '{results}'")
     return matching
 
 
 def _only(name: str, folders: tuple[Path, ...]) -> Path:
     if len(folders) > 1:
         names = ", ".join(sorted(folder.name for folder in folders))
-        raise UserError(f"SWEEP={name} is the beginning of {len(folders)} sweeps: {names}; write more of the name")
+        raise UserError(f"'{name}' is the beginning of {len(folders)} sweeps: {names}; write more of the name")
     return folders[0]
 
 

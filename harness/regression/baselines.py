@@ -13,6 +13,7 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError, unknown
 from harness.base.files import hold_folder_lock, make_folder, read_bytes, write_atomic
 from harness.base.provenance import Machine
+from harness.base.setting_names import setting
 from harness.regression.measurement import (
     Measurement,
     group_by_code,
@@ -169,7 +170,8 @@ def _check_launches(measurement: Measurement) -> None:
         if count < FEWEST_BLOCKS:
             raise UserError(
                 f"a baseline needs {FEWEST_BLOCKS} valid launches of each layout, and {layout} of {measurement.label} "
-                f"has {count} of commit {measurement.state}: run the same sweep with REPEATS={FEWEST_BLOCKS} or more"
+                f"has {count} of commit {measurement.state}: run the same sweep with "
+                f"{setting('repeats', FEWEST_BLOCKS)} or more"
             )
 
 
@@ -336,7 +338,7 @@ def check_comparable(reference: Measurement, current: Measurement, *, other_mach
         ways = ["in turns" if measurement.in_turns else "one after the other" for measurement in (reference, current)]
         raise UserError(
             f"cannot compare: launches of '{reference.label}' trained {ways[0]}, of '{current.label}' {ways[1]}: "
-            "measure both in the same way (MODE=turns or MODE=jobs)"
+            f"measure both in the same way ({setting('mode', 'turns')} or {setting('mode', 'jobs')})"
         )
     if not other_machine:
         check_machine(reference, current.machine)
@@ -351,7 +353,7 @@ def check_machine(reference: Measurement, machine: Machine) -> None:
     if reference.machine.fingerprint != machine.fingerprint:
         raise UserError(
             f"cannot compare: '{reference.label}' was measured on another machine ({machine_line(reference.machine)}) "
-            f"than this one ({machine_line(machine)}): say --other-machine (OTHER_MACHINE=1) if both have the same "
+            f"than this one ({machine_line(machine)}): say {setting('other_machine', True)} if both have the same "
             "role, or save a baseline of this machine"
         )
 

@@ -98,7 +98,7 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
     peaks = {use.peak_tflops for use in uses if use.peak_tflops is not None}
     if not peaks:
         device = runs[0].ranks[0].gpu.partition(",")[0] or runs[0].provenance.machine.cpu
-        return f"No peak is known for {device}: PEAK_TFLOPS= states that of a rank's device. "
+        return f"No peak is known for {device}: --peak-tflops states that of a rank's device. "
     words = " and ".join(units.significant(peak) for peak in sorted(peaks))
     precision = runs[0].point.workload.precision.removeprefix("mixed_")
     if precision == "float32" and runs[0].ranks[0].gpu:

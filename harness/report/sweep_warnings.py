@@ -121,7 +121,7 @@ def _doubts_of_times(runs: Sequence[RunRecord], launches: pd.DataFrame) -> Itera
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
         yield (
             f"{_launches(brief, total)} trained for less than {_BRIEF_S:g} s, in which a disturbance weighs much: "
-            f"EPOCHS={epochs} makes that {_ENOUGH_S:g} s."
+            f"--epochs {epochs} makes that {_ENOUGH_S:g} s."
         )
 
 
@@ -204,7 +204,7 @@ def _warnings_of_sweep(loaded: Loaded, scaling: Scaling | None) -> Iterator[str]
     if loaded.unwitnessed:
         yield (
             "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "
-            "that train to the same numbers (NODES=1,... REPEATS=2, seeds for whatever the script draws)."
+            "that train to the same numbers (--nodes 1,... --repeats 2, seeds for whatever the script draws)."
         )
 
 

@@ -192,7 +192,7 @@ def test_a_comparison_says_which_launches_are_left_out(tmp_path: Path) -> None:
 def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
     brief = [make_run(make_point(ranks), seconds=[[0.1 / ranks] * ranks] * 3) for ranks in (1, 2)]
     (sentence,) = doubts(brief, launch_frame(brief))
-    says(sentence, "2 of 2", "1 s", "EPOCHS=100", "5 s")
+    says(sentence, "2 of 2", "1 s", "--epochs 100", "5 s")
     assert not doubts([make_run()], launch_frame([make_run()]))
     in_turns = [replace(run, block="b") for run in brief]  # they go on for the rounds that ratios are of
     assert not doubts(in_turns, launch_frame(in_turns))
