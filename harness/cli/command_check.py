@@ -229,7 +229,7 @@ def _study(reference: "Measurement", submission: "Submission", data_dir: Path | 
     from harness.schema.sweep import Sweep
 
     if reference.in_turns != submission.in_turns:
-        trained, mode = ("in turns", "turns") if reference.in_turns else ("one by one", "jobs")
+        trained, mode = ("interleaved", "turns") if reference.in_turns else ("one by one", "jobs")
         raise UserError(f"the launches of '{reference.label}' trained {trained}: say {setting('mode', mode)}")
     data_id = datasets.locate(reference.workload, data_dir).data_id
     if data_id != reference.data_id:

@@ -97,7 +97,7 @@ def judged_answer(
 
 
 @click.command(name="claims")
-@click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, in turns.")
+@click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, interleaved.")
 @defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @budget_option
 @context_options("data_dir", "results", "reports", measures=True)

@@ -86,7 +86,7 @@ class PaperOptions:
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
 @click.option(
-    "--repeats", type=click.IntRange(min=1), help="Launches in turns; 3 give intervals [default: 3, with --full 6]."
+    "--repeats", type=click.IntRange(min=1), help="Interleaved launches; 3 give intervals [default: 3, with --full 6]."
 )
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
@@ -101,9 +101,9 @@ class PaperOptions:
 def paper_command(options: PaperOptions, context: Context) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
-    On one machine all of an experiment trains in turns, in 3 blocks, which give intervals. By default rows and epochs
-    are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
-    The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
+    On one machine all of an experiment trains interleaved, in 3 blocks, which give intervals. By default rows and
+    epochs are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is
+    missing. The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
     from harness.report.experiment_results import PAPER
 

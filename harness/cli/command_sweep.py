@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 # How many repeats a sweep in turns shall have: until its speedups are known well enough.
 
-_MOST = 24  # repeats
+MOST_BLOCKS = 24  # repeats
 _LOOKS = (3, 6, 9, 12, 18)  # after which it is asked whether the intervals are narrow
 _CONFIRMING = 2  # blocks that are made after they were
-_NARROW = 0.02  # half the width of a speedup's 95 % CI, of its logarithm, from `_ENOUGH_BLOCKS` on
+NARROW = 0.02  # half the width of a speedup's 95 % CI, of its logarithm, from `_ENOUGH_BLOCKS` on
 _ENOUGH_BLOCKS = 6
 _NARROW_OF_FEW = 0.01  # the same of fewer blocks
-_LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
+LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
 
 
 def until_narrow() -> Callable[[Path], int]:
@@ -103,12 +103,12 @@ def next_repeats(reach: float, repeats: int, seconds: float) -> int:
     """
     if repeats - _CONFIRMING in _LOOKS:
         return repeats
-    narrow = _NARROW if repeats >= _ENOUGH_BLOCKS else _NARROW_OF_FEW
+    narrow = NARROW if repeats >= _ENOUGH_BLOCKS else _NARROW_OF_FEW
     wanted = repeats + _CONFIRMING
     if reach > narrow:
-        wanted = min((look for look in _LOOKS if look > repeats), default=_MOST)
-    late = seconds * wanted > _LONGEST_S * repeats
-    return repeats if late else max(repeats, min(wanted, _MOST))
+        wanted = min((look for look in _LOOKS if look > repeats), default=MOST_BLOCKS)
+    late = seconds * wanted > LONGEST_S * repeats
+    return repeats if late else max(repeats, min(wanted, MOST_BLOCKS))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +159,7 @@ class SweepOptions:
     "--repeats",
     common=True,
     type=int,
-    help="Launches of each layout [default: in turns 3 to 24 blocks, until the speedup's interval is within 2 %, "
+    help="Launches of each layout [default: interleaved 3 to 24 blocks, until the speedup's interval is within 2 %, "
     "6 minutes are over, or on a cluster the time limit; else 6; an interval needs 3].",
 )
 @spread(
@@ -193,7 +193,7 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
     workload = build_workload(options.workload)
     submission, reason = build_submission(options.batch)
     if submission.in_turns and options.repeats is None and submission.request.allocations == 1:
-        submission = replace(submission, most_blocks=_MOST)
+        submission = replace(submission, most_blocks=MOST_BLOCKS)
     sweep, refused = _build(workload, submission, context, options)
     network = read_links(options.network) if options.network else None
     echo(reason)

@@ -139,7 +139,7 @@ def refuse_elsewhere(scheduler: str) -> None:
     chosen, _ = choose_scheduler(scheduler, find_site(None))
     if chosen != "local":
         raise UserError(
-            f"variants train in turns on this machine, and here {setting('scheduler', chosen)} has the nodes: say "
+            f"variants train interleaved on this machine, and here {setting('scheduler', chosen)} has the nodes: say "
             f"{setting('scheduler', 'local')} inside a job of your own"
         )
 

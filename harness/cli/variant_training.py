@@ -104,8 +104,8 @@ def train_variants(names: Sequence[str], context: Context, options: VariantOptio
             budget_s=60 * minutes,
         )
         context.say(
-            f"{', '.join(names)} train in turns, at most {minutes:g} minutes; a line follows each block of launches, "
-            "which takes a minute or more"
+            f"{', '.join(names)} train interleaved, at most {minutes:g} minutes; a line follows each block of "
+            "launches, which takes a minute or more"
         )
         return variant_turns.run_variants(turns, threshold=options.threshold / 100, say=context.say)
 

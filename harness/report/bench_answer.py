@@ -64,7 +64,7 @@ def bench_answer(record: BenchRecord) -> Answer:
             *(Section(title=table.title, name=name, elements=[table]) for name, table in _tables(record, lines)),
             Section(title="Conditions", name="conditions", elements=[conditions]),
         ],
-        command=" ".join(["make bench", *options]),
+        command=" ".join(["harness bench", *options]),
         kind="bench",
         place="bench",
         title="The harness and its alternatives",
@@ -184,7 +184,7 @@ def _conditions(record: BenchRecord) -> list[str]:
         *sorted(details),
         f"batch {BATCH_PER_RANK} per rank, SGD {LEARNING_RATE}, one thread per rank, the same network and the same "
         "synthetic rows for all",
-        f"in turns: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
+        f"interleaved: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
         f"in random order, while the others wait; its first 3 steps are not timed, nor is what is "
         f"between epochs; every round's seconds per step in {RECORD}",
         "what each contender is and how it trains: docs/alternatives.md",

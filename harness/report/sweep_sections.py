@@ -29,8 +29,8 @@ from harness.why.known_causes import diagnose_sweep
 # The energy of a sweep's devices as a table.
 
 _ENERGY_NOTE = (
-    "Means over launches, from before the first epoch to after the last, evaluations included; of launches in turns in "
-    "their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
+    "Means over launches, from before the first epoch to after the last, evaluations included; of interleaved "
+    "launches in their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
 )
 
 

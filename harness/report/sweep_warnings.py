@@ -16,7 +16,7 @@ from harness.schema.record import RunRecord
 from harness.schema.record_notes import NoteCode
 
 DISTURBED = (
-    "trained in turns beside other work: times excluding contended rounds leave out the rounds that it met, times "
+    "trained interleaved beside other work: times excluding contended rounds leave out the rounds that it met, times "
     "including interference contain what it took."
 )
 _BRIEF_S = 1.0  # of a launch's epochs
@@ -198,8 +198,9 @@ def _warnings_of_sweep(loaded: Loaded, scaling: Scaling | None) -> Iterator[str]
     if loaded.untimed_layouts:
         layouts = distinct(map(str, loaded.untimed_layouts))
         yield (
-            f"No launch on {layouts} has times in turns, so all times are those of whole launches, with interference: "
-            "delete the launches on it and run the sweep again to have all layouts in turns."
+            f"No launch on {layouts} has interleaved times, so all times are those of whole launches, with "
+            "interference: "
+            "delete the launches on it and run the sweep again to have all layouts interleaved."
         )
     if loaded.unwitnessed:
         yield (

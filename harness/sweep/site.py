@@ -47,10 +47,10 @@ class JobRequest:
         values="|".join(MODES),
         common=True,
     )
-    allocations: int = option("Allocations in which a sweep in turns is repeated [default: 1].", 1, least=1)
+    allocations: int = option("Allocations in which an interleaved sweep is repeated [default: 1].", 1, least=1)
     walltime: str = option(
         "Time limit of a job, H:MM:SS or D-HH:MM:SS, or by nodes: 1:00:00,8=0:20:00 (from 8 nodes on) "
-        "[default: in turns from the last launches, else 0:30:00; of a launch 1:00:00].",
+        "[default: interleaved from the last launches, else 0:30:00; of a launch 1:00:00].",
         "",
         common=True,
     )
