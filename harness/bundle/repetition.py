@@ -95,7 +95,8 @@ def require_trust(runs: Sequence[RunRecord]) -> None:
     clauses = dict.fromkeys(clause for run in runs for clause in foreign_code(run))
     if clauses:
         raise UserError(
-            f"to repeat this record runs what it names, as you: {'; '.join(clauses)}: look at it, then add --trust"
+            f"to repeat this record runs what it names, as you: {'; '.join(clauses)}: look at it, then add "
+            f"{setting('trust', True)}"
         )
 
 
@@ -117,7 +118,7 @@ def plan_repetition(run: RunRecord, data_dir: Path | None, *, here: bool) -> Swe
     if source.sha256 != run.data.sha256:
         raise UserError(
             f"the {run.data.name} data of the record ({run.data.kind}, {run.data.sha256[:12]}) is not here, what was "
-            f"found is {source.kind}, {source.sha256[:12]}: name the folder with --data-dir"
+            f"found is {source.kind}, {source.sha256[:12]}: name the folder with {setting('data_dir')}"
         )
     return Sweep(
         workload=workload,

@@ -235,7 +235,7 @@ def _study(reference: "Measurement", submission: "Submission", data_dir: Path | 
     if data_id != reference.data_id:
         raise UserError(
             f"the data here is {data_id}, that of '{reference.label}' is {reference.data_id}: name the folder "
-            "with --data-dir"
+            f"with {setting('data_dir')}"
         )
     return Sweep(
         workload=reference.workload,

@@ -57,6 +57,7 @@ class PaperOptions:
     samples: int | None
     full: bool
     oversubscribe: bool
+    dry_run: bool
 
 
 @click.command(
@@ -72,7 +73,7 @@ class PaperOptions:
         "--nodes",
         "--ranks-per-node",
         "--scheduler",
-        "--site",
+        "--dry-run",
         "--results",
         "--reports",
         "--json",
@@ -93,6 +94,7 @@ class PaperOptions:
 @click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches.")
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
+@click.option("--dry-run", is_flag=True, help="Print what would be launched, fetch and launch nothing.")
 @batch_options
 @context_options("data_dir", "results", "reports", measures=True)
 @option_group("options", partial(take, PaperOptions))
@@ -115,8 +117,10 @@ def paper_command(options: PaperOptions, context: Context) -> Answer:
     submission, reason = build_submission(options.batch)
     layouts = _layouts(options, submission, published.of(PAPER))
     plan = partial(_plan, layouts=layouts, scheduler=submission.scheduler, data_dir=context.data_dir, options=options)
-    for name in names:
-        plan(name)  # only what has been checked is worth a download
+    # Only what has been checked is worth a download.
+    planned = [sweep for name in names for sweep in plan(name)]
+    if options.dry_run:
+        return _planned(planned)
     for name in names:
         fetch_small_set(EXPERIMENTS[name].dataset, context.data_dir)
     # All plans first: a damaged file ends the command before anything runs.
@@ -144,6 +148,23 @@ def _plan(
         oversubscribe=options.oversubscribe,
     )
     return tuple(replace(sweep, scheduler=scheduler) for sweep in sweeps)
+
+
+def _planned(sweeps: Sequence[Sweep]) -> Answer:
+    """Return what would be launched, a row for each of the `sweeps`."""
+    rows = []
+    for sweep in sweeps:
+        workload = sweep.workload
+        ranks = ",".join(str(layout.ranks) for layout in sweep.layouts)
+        numbers = (workload.samples, workload.epochs, _launches([sweep]))
+        rows.append((workload.name, workload.sync, ranks, *map(str, numbers)))
+    headings = ("Experiment", "Sync policy", "Ranks", "Samples", "Epochs", "Launches")
+    launches = _launches(sweeps)
+    return Answer(
+        sentence=f"{launches} launches of {len(sweeps)} sweeps; nothing was launched",
+        table=Table(title="", headings=headings, rows=rows),
+        data={"launches": launches, "sweeps": [sweep.name for sweep in sweeps]},
+    )
 
 
 def _of_experiments(answer: Answer, names: Sequence[str], studies: "Sequence[PaperStudy]", context: Context) -> Answer:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.cli.terminal import echo
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 
@@ -99,7 +100,9 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
 def _all_sweeps(results: Path) -> tuple[Path, ...]:
     sweeps = sweep_folders(results)
     if not sweeps:
-        raise UserError(f"no sweep in '{results}': run `harness sweep` first, or name the folder with --results")
+        raise UserError(
+            f"no sweep in '{results}': run `harness sweep` first, or name the folder with {setting('results')}"
+        )
     return sweeps
 
 

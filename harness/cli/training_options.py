@@ -109,8 +109,8 @@ def _build_script(options: WorkloadOptions, script: Path) -> Workload:
     for name, value in settings.items():
         if value is not None and name not in ("sync", "note", "own_rate", "shared_files"):
             raise UserError(
-                f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
-                "give it what it needs with --script-arguments"
+                f"{setting(name)} cannot be combined with {setting('script')}: the script settles it, "
+                f"give it what it needs with {setting('script_arguments')}"
             )
     arguments = split_words("script_arguments", options.script_arguments)
     refuse_secrets(arguments, options.allow_argument)

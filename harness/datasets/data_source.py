@@ -189,7 +189,7 @@ def data_folder(data_dir: Path | None) -> Path:
     if asked is None:
         return cache_folder() / "data"
     if not asked.is_dir():
-        raise UserError(f"data folder '{asked}' is not there: check --data-dir")
+        raise UserError(f"data folder '{asked}' is not there: check {setting('data_dir')}")
     return asked
 
 

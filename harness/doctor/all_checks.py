@@ -184,7 +184,9 @@ def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
     try:
         folder = data_folder(data_dir)
     except UserError as error:
-        yield problem("data folder", str(error), "give --data-dir, or set HARNESS_DATA_DIR, to a folder that exists")
+        yield problem(
+            "data folder", str(error), f"give {setting('data_dir')}, or set HARNESS_DATA_DIR, to a folder that exists"
+        )
         return
     yield ok("data folder", str(folder) if folder.is_dir() else f"{folder}, not there yet")
     for name in dataset_names():
@@ -205,7 +207,7 @@ def check_rank_files() -> Diagnostic:
     return warning(
         "files of ranks",
         f"no file tree for each rank of a script: {refusal}",
-        f"{PERMISSIONS}; or run scripts with --shared-files, or on one rank",
+        f"{PERMISSIONS}; or run scripts with {setting('shared_files', True)}, or on one rank",
     )
 
 

@@ -105,13 +105,16 @@ def _open_scheduler(site: Site) -> tuple[Scheduler, bool]:
     if allocation is not None and is_inside and name == "local":  # whose nodes have no command that submits
         name = allocation.scheduler.lower()
     if name == "local":
-        raise UserError("--cluster needs Slurm, PBS or Flux, and none is here: leave it out to check this machine")
+        raise UserError(
+            f"{setting('cluster', True)} needs Slurm, PBS or Flux, and none is here: leave it out to check this machine"
+        )
     request = replace(scheduler_class(name).suitable(site.request), mode="jobs", walltime=_WALLTIME, container="")
     refuse_recorded_secrets(site, request)
     scheduler = open_scheduler(name, site=site, request=request)
     refusal = scheduler.refusal(Layout(nodes=_NODES))
     if refusal is not None:
-        raise UserError(f"--cluster {refusal}: name another partition in a site file ({setting('site')})")
+        refused = f"{setting('cluster', True)} {refusal}"
+        raise UserError(f"{refused}: name another partition in a site file ({setting('site')})")
     return scheduler, is_inside
 
 

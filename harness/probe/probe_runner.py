@@ -92,7 +92,9 @@ def parse_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     for text in texts:
         words = [word.partition("=") for word in text.split()]
         if not words or not all(name and sign and value for name, sign, value in words):
-            raise UserError(f"--mca '{text}' is not a setting: write NAME=VALUE, several of them with blanks between")
+            raise UserError(
+                f"{setting('mca', text)} is not a setting: write NAME=VALUE, several of them with blanks between"
+            )
         settings.append(Setting(name=" ".join(text.split()), mca={name: value for name, _, value in words}))
     return tuple(settings)
 
@@ -236,7 +238,10 @@ def _refuse_other_libraries(answers: Answers) -> None:
     for answer in answers.values():
         if not answer.mpi_library.startswith("Open MPI"):
             library = answer.mpi_library
-            raise UserError(f"--mca and --algorithms set up Open MPI, these ranks use {library}: leave them out")
+            raise UserError(
+                f"{setting('mca')} and {setting('algorithms', True)} set up Open MPI, these ranks use {library}: "
+                "leave them out"
+            )
 
 
 def _is_valid(block: Answers) -> bool:
@@ -252,7 +257,9 @@ def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, st
     if settings.launcher is not None:
         words = tuple(shlex.split(settings.launcher))
         if not words:
-            raise UserError("--launcher is empty: write the command that starts the ranks, such as 'mpirun -n 4'")
+            raise UserError(
+                f"{setting('launcher')} is empty: write the command that starts the ranks, such as 'mpirun -n 4'"
+            )
         return words, ONE_THREAD
     if settings.ranks < 2:
         raise UserError(f"{setting('ranks', settings.ranks)} is too small: a probe needs at least 2 ranks")

@@ -54,7 +54,7 @@ def fastest_allreduce(probe: Probe, count: int) -> TunedSetting:
     measured = usual.cost.sizes[-1].bytes
     if count > measured:
         raise UserError(
-            f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
+            f"{count:,} bytes are more than the probe's {measured:,}: probe again with {setting('largest', count)}"
         )
     usual_s = usual.cost.seconds(count)
     best = usual

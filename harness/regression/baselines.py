@@ -52,12 +52,12 @@ class Baseline:
             UserError: there is none, one has no launch, they are of several studies, or a launch is there twice.
         """
         if not all(measurement.launches for measurement in self.measurements) or not self.measurements:
-            raise UserError("it has no launches: save it again with --replace")
+            raise UserError(f"it has no launches: save it again with {setting('replace', True)}")
         if not all(self.measurements[0].is_same_study(measurement) for measurement in self.measurements):
-            raise UserError("its sessions are of several studies: save it again with --replace")
+            raise UserError(f"its sessions are of several studies: save it again with {setting('replace', True)}")
         launches = [(launch.layout, launch.started) for each in self.measurements for launch in each.launches]
         if len(set(launches)) < len(launches):
-            raise UserError("a launch is in it twice: take one out, or save it again with --replace")
+            raise UserError(f"a launch is in it twice: take one out, or save it again with {setting('replace', True)}")
         if self.saved.tzinfo is None:
             raise UserError(f"saved {self.saved} has no time zone: write Z behind it for UTC")
         if self.measurements[0].scaling not in SCALINGS:
@@ -141,14 +141,16 @@ def _added(measurement: Measurement, present: Baseline, *, other_machine: bool) 
     if changes:
         listed = "; ".join(f"{name}: {before} against {now}" for name, before, now in changes)
         raise UserError(
-            f"baseline '{present.name}' is of other versions ({listed}): start it anew with --replace, or choose "
+            f"baseline '{present.name}' is of other versions ({listed}): start it anew with "
+            f"{setting('replace', True)}, or choose "
             "another name"
         )
     fresh = without(measurement, reference)
     if not fresh.launches:
         raise UserError(
             f"the launches of '{measurement.label}' are in baseline '{present.name}' already: measure another session "
-            "(`harness sweep` with more REPEATS, on another day), or start anew with --replace"
+            f"(`harness sweep` with more {setting('repeats')}, on another day), or start anew with "
+            f"{setting('replace', True)}"
         )
     missing = [str(layout) for layout in reference.layouts if not fresh.of(layout)]
     if missing:
@@ -204,7 +206,8 @@ def read_baseline(path: Path) -> Baseline:
         schema = msgspec.json.decode(content, type=_AnyBaseline).schema
         if schema != BASELINE_SCHEMA:
             raise UserError(
-                f"'{path}' has schema {schema}, this harness reads {BASELINE_SCHEMA}: save it again with --replace"
+                f"'{path}' has schema {schema}, this harness reads {BASELINE_SCHEMA}: save it again with "
+                f"{setting('replace', True)}"
             )
     return replace(decode(content, Baseline, path), name=path.stem)  # of a copy, the copy's
 

@@ -112,8 +112,7 @@ def _shards(point: Point, available: int, ranks: int) -> Shards:
     if workload.drop_remainder and not shards.full_steps:
         raise UserError(
             f"{setting('samples', rows)} does not fill one global batch of {shards.batch} and partial batches are "
-            "dropped: "
-            "use more samples, a smaller batch or --no-drop-remainder"
+            f"dropped: use more samples, a smaller batch or {setting('no_drop_remainder', True)}"
         )
     return shards
 

@@ -228,6 +228,20 @@ def hard_coded(source: str, names: Collection[str]) -> list[int]:
     return lines
 
 
+def refusing_an_option(source: str, names: Collection[str]) -> list[int]:
+    """Return the lines of `source` with a refusal that writes a setting of `names` as `harness` does."""
+    options = "|".join(name.lower().replace("_", "-") for name in names)
+    pattern = re.compile(rf"`harness [^`]*`|(?<![\w-])--({options})(?![\w-])")
+    lines = []
+    for call in ast.walk(ast.parse(source)):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "UserError"):
+            continue
+        for node in ast.walk(call):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and any(pattern.findall(node.value)):
+                lines.append(node.lineno)
+    return lines
+
+
 def test_sentences_name_settings_in_the_language_of_the_command() -> None:
     names: set[str] = set()
     for name in COMMANDS:
@@ -235,8 +249,16 @@ def test_sentences_name_settings_in_the_language_of_the_command() -> None:
             names |= settings_of(leaf).keys()
     names -= {"NAME"}  # NAME=VALUE is a form
     assert hard_coded('x = f"use NODES={count}"\n', names) == [1]
-    modules = [path for path in (ROOT / "harness").rglob("*.py") if path.name != "command_make.py"]
-    wrong = [f"{path}:{line}" for path in modules for line in hard_coded(path.read_text(), names)]
+    assert refusing_an_option('raise UserError("use --nodes 2")\n', names) == [1]
+    wrong = []
+    for path in (ROOT / "harness").rglob("*.py"):
+        if path.name == "command_make.py":
+            continue
+        source = path.read_text()
+        wrong += [f"{path}:{line}" for line in hard_coded(source, names)]
+        # A script's ranks are started by `harness run` alone: its options are in no other language.
+        if "transparent" not in path.parts and path.name != "command_run.py":
+            wrong += [f"{path}:{line}" for line in refusing_an_option(source, names)]
     assert wrong == []
 
 

@@ -46,9 +46,9 @@ def choose_dataset(name: str | None, data_file: str | None) -> str:
     if data_file is not None:
         path = Path(data_file)
         if not own_suffix(path):
-            raise UserError(f"--data {path} is of an unknown kind: use {', '.join(SUFFIXES)}")
+            raise UserError(f"{setting('data', path)} is of an unknown kind: use {', '.join(SUFFIXES)}")
         if not path.is_file():
-            raise UserError(f"--data {path} is not there: check the path")
+            raise UserError(f"{setting('data', path)} is not there: check the path")
         return FILE
     if name is None:
         raise UserError(
