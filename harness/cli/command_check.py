@@ -11,6 +11,7 @@ import click
 
 from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
+from harness.base.setting_names import setting
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
@@ -232,13 +233,13 @@ def _study(reference: "Measurement", submission: "Submission", data_dir: Path | 
     from harness.schema.sweep import Sweep
 
     if reference.in_turns != submission.in_turns:
-        way = "in turns: say MODE=turns" if reference.in_turns else "one by one: say MODE=jobs"
-        raise UserError(f"the launches of '{reference.label}' trained {way}")
+        trained, mode = ("interleaved", "turns") if reference.in_turns else ("one by one", "jobs")
+        raise UserError(f"the launches of '{reference.label}' trained {trained}: say {setting('mode', mode)}")
     data_id = datasets.locate(reference.workload, data_dir).data_id
     if data_id != reference.data_id:
         raise UserError(
             f"the data here is {data_id}, that of '{reference.label}' is {reference.data_id}: name the folder "
-            "with --data-dir"
+            f"with {setting('data_dir')}"
         )
     return Sweep(
         workload=reference.workload,

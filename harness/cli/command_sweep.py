@@ -11,6 +11,7 @@ from harness.base.command_context import Context
 from harness.base.current_user import UserPath
 from harness.base.errors import RunError, UserError
 from harness.base.removal import check_folder
+from harness.base.setting_names import setting
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from harness.sweep.planned_launches import SweepPlan
     from harness.sweep.submission_settings import Submission
 
-_MOST_BLOCKS = 24  # of a job of a batch system, which its time limit may end before
+MOST_BLOCKS = 24  # of a job of a batch system, which its time limit may end before
 _WIDEST = 0.5  # what WIDTH may be at most: such an interval says next to nothing
 
 
@@ -104,8 +105,8 @@ class SweepOptions:
     "--repeats",
     common=True,
     type=int,
-    help="Launches of each layout [default: in turns 3 blocks and more, until WIDTH or BUDGET ends it, or on a cluster "
-    "24 blocks or the time limit; else 6; an interval needs 3].",
+    help="Launches of each layout [default: interleaved 3 blocks and more, until --width or --budget ends it, or on a "
+    "cluster 24 blocks or the time limit; else 6; an interval needs 3].",
 )
 @spread(
     "--budget",
@@ -116,7 +117,10 @@ class SweepOptions:
 @spread(
     "--width", metavar="PERCENT%", help="Half the width of a speedup's interval at which it is enough [default: 2%]."
 )
-@spread("--scaling", help="strong (the same rows) or weak (rows per rank) [default: strong, with PRESET=jupiter weak].")
+@spread(
+    "--scaling",
+    help="strong (the same rows) or weak (rows per rank) [default: strong, with --preset jupiter weak].",
+)
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
@@ -145,7 +149,7 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
     submission, reason = build_submission(options.batch)
     _refuse_limits(options, submission)
     if submission.in_turns and options.repeats is None and submission.request.allocations == 1:
-        submission = replace(submission, most_blocks=_MOST_BLOCKS, width=parse_width(options.width))
+        submission = replace(submission, most_blocks=MOST_BLOCKS, width=parse_width(options.width))
     sweep, refused = _build(workload, submission, context, options)
     network = read_links(options.network) if options.network else None
     echo(reason)
@@ -170,31 +174,36 @@ def parse_width(text: str | None) -> float:
     except ValueError:
         width = math.nan
     if not sign or rest.strip() or not 0 < width <= _WIDEST:
-        raise UserError(f"WIDTH={text} is not a width: write a percentage up to {100 * _WIDEST:g}%, such as 2%")
+        raise UserError(
+            f"{setting('width', text)} is not a width: write a percentage up to {100 * _WIDEST:g}%, such as 2%"
+        )
     return width
 
 
 def _refuse_limits(options: SweepOptions, submission: "Submission") -> None:
-    """Refuse BUDGET and WIDTH where something else says how many blocks there are.
+    """Refuse a budget and a width where something else says how many blocks there are.
 
     Raises:
         UserError: naming what does.
     """
-    limits = {"BUDGET": options.budget, "WIDTH": options.width}
-    words = [f"{name}={limit}" for name, limit in limits.items() if limit is not None]
+    limits = {"budget": options.budget, "width": options.width}
+    words = [setting(name, limit) for name, limit in limits.items() if limit is not None]
     if not words:
         return
     asked = words[0]
     if options.repeats is not None:
-        raise UserError(f"REPEATS={options.repeats} says how many launches there are: leave it out, or {asked}")
+        repeats = setting("repeats", options.repeats)
+        raise UserError(f"{repeats} says how many launches there are: leave it out, or {asked}")
     if not submission.in_turns:
-        raise UserError(f"{asked} is for launches in turns, these follow each other: say REPEATS= instead")
+        repeats = setting("repeats")
+        raise UserError(f"{asked} is for interleaved launches, these follow each other: say {repeats} instead")
     if submission.request.allocations > 1:
-        raise UserError(f"{asked} is for one allocation, these are ALLOCATIONS={submission.request.allocations}")
+        allocations = setting("allocations", submission.request.allocations)
+        raise UserError(f"{asked} is for one allocation, these are {allocations}")
     if options.budget is not None and submission.scheduler != "local":
-        raise UserError(
-            f"{asked} is for launches on this machine: a job of SCHEDULER={submission.scheduler} ends by WALLTIME="
-        )
+        scheduler = setting("scheduler", submission.scheduler)
+        walltime = setting("walltime")
+        raise UserError(f"{asked} is for launches on this machine: a job of {scheduler} ends by {walltime}")
 
 
 def _build(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.cli.terminal import echo
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 
@@ -103,7 +104,9 @@ def find_measurement(
 def _all_sweeps(results: Path) -> tuple[Path, ...]:
     sweeps = sweep_folders(results)
     if not sweeps:
-        raise UserError(f"no sweep in '{results}': run `harness sweep` first, or name the folder with --results")
+        raise UserError(
+            f"no sweep in '{results}': run `harness sweep` first, or name the folder with {setting('results')}"
+        )
     return sweeps
 
 
@@ -123,14 +126,14 @@ def _beginning(name: str, results: Path, baselines: Iterable[str]) -> tuple[Path
     matching = tuple(folder for sweep_name, folder in sweeps.items() if start and sweep_name.startswith(start))
     if not matching:
         names = [*sweeps, *baselines]
-        raise unknown("SWEEP", name, names) if names else UserError(f"SWEEP={name}: no sweep in '{results}'")
+        raise unknown("sweep", name, names) if names else UserError(f"sweep '{name}': no sweep in '{results}'")
     return matching
 
 
 def _only(name: str, folders: tuple[Path, ...]) -> Path:
     if len(folders) > 1:
         names = ", ".join(sorted(folder.name for folder in folders))
-        raise UserError(f"SWEEP={name} is the beginning of {len(folders)} sweeps: {names}; write more of the name")
+        raise UserError(f"'{name}' is the beginning of {len(folders)} sweeps: {names}; write more of the name")
     return folders[0]
 
 

@@ -30,7 +30,7 @@ _HEADLINE = (
     ("horovod", "harness", "the harness"),
     ("ddp", "harness", "the harness"),
 )
-_PYTHONS = {"HOROVOD": "horovod", "TORCH": "ddp"}
+_PYTHONS = {"horovod": "horovod", "torch": "ddp"}
 _REFERENCES = {
     "bare": ("Over the bare loop", "Samples per second over those of the bare TensorFlow loop on as many ranks"),
     "bound": ("Over the bound", "Samples per second over those of the bare loop with MPI_Allreduce"),
@@ -48,10 +48,10 @@ def bench_answer(record: BenchRecord) -> Answer:
         sentence = f"{lines[0].workload}: {'; '.join(f'{title} {ratio}' for title, ratio in ratios)}."
     conditions = Items(texts=[*_conditions(record), *remarks[3:]])
     per_workload = 1 + max((block.number for block in record.blocks), default=0)
-    options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}"]
-    options += [f"CONTENDERS={','.join(record.contenders)}"]
-    options += [f"{name}_PYTHON=PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
-    options += ["FORCE=1"] if record.forced else []
+    options = [f"--workloads {','.join(record.rows)}", f"--blocks {per_workload}"]
+    options += [f"--contenders {','.join(record.contenders)}"]
+    options += [f"--{name}-python PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
+    options += ["--force"] if record.forced else []
     answer = Answer(
         question="How fast is the harness beside a bare loop, Keras, MultiWorkerMirroredStrategy and others?",
         sentence=sentence,
@@ -67,7 +67,7 @@ def bench_answer(record: BenchRecord) -> Answer:
             *_waiting_section(record.waiting),
             Section(title="Conditions", name="conditions", elements=[conditions]),
         ],
-        command=" ".join(["make bench", *options]),
+        command=" ".join(["harness bench", *options]),
         kind="bench",
         place="bench",
         title="The harness and its alternatives",
@@ -211,7 +211,7 @@ def _conditions(record: BenchRecord) -> list[str]:
         *sorted(details),
         f"batch {BATCH_PER_RANK} per rank, SGD {LEARNING_RATE}, one thread per rank, the same network and the same "
         "synthetic rows for all",
-        f"in turns: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
+        f"interleaved: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
         f"in random order, while the others wait; its first 3 steps are not timed, nor is what is "
         f"between epochs; every round's seconds per step in {RECORD}",
         "what each contender is and how it trains: docs/alternatives.md",

@@ -185,7 +185,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     study = loaded.study.sweep if loaded.study else None
     remark = ""
     if study and any(run.data.kind == "real" and run.point.workload.has_known_data for run in loaded.runs):
-        remark = "It needs the same original files: DATA_DIR=folder says where they are."
+        remark = "It needs the same original files: --data-dir FOLDER says where they are."
     study_files = _study_files(loaded)
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
     return Answer(

@@ -29,8 +29,8 @@ from harness.why.known_causes import diagnose_sweep
 # The energy of a sweep's devices as a table.
 
 _ENERGY_NOTE = (
-    "Means over launches, from before the first epoch to after the last, evaluations included; of launches in turns in "
-    "their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
+    "Means over launches, from before the first epoch to after the last, evaluations included; of interleaved "
+    "launches in their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
 )
 
 
@@ -95,7 +95,7 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
     peaks = {use.peak_tflops for use in uses if use.peak_tflops is not None}
     if not peaks:
         device = runs[0].ranks[0].gpu.partition(",")[0] or runs[0].provenance.machine.cpu
-        return f"No peak is known for {device}: PEAK_TFLOPS= states that of a rank's device. "
+        return f"No peak is known for {device}: --peak-tflops states that of a rank's device. "
     words = " and ".join(units.significant(peak) for peak in sorted(peaks))
     precision = runs[0].point.workload.precision.removeprefix("mixed_")
     if precision == "float32" and runs[0].ranks[0].gpu:

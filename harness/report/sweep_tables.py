@@ -399,7 +399,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
             "Ranks",
             "Repeat",
             "Started (UTC)",
-            *(["Epoch time\nin turns"] if in_turns else []),
+            *(["Epoch time\ninterleaved"] if in_turns else []),
             recorded,
             "Synchro-\nnisation",
             "Test accuracy",

@@ -1,4 +1,4 @@
-"""The command lines that give a sweep again, in the words of make or of ``harness sweep``."""
+"""The ``harness sweep`` command lines that give a sweep again."""
 
 import contextlib
 import itertools
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from harness.base.record_words import LINE, make_word, shell_line
+from harness.base.record_words import LINE, shell_line
 from harness.base.secret_text import secrets_in_arguments
 from harness.schema.layout import Layout
 from harness.schema.option import Option, options
@@ -19,12 +19,7 @@ from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import OF_ALL_RANKS, UserScript, Workload
 
 Words = list[tuple[str, object]]
-"""Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""
-
-
-def sweep_command_line(sweep: Sweep) -> str:
-    """Return the ``make sweep`` command of `sweep`, a line for each part of its layouts that no single one gives."""
-    return "\n".join(_make_line(words) for words in sweep_words(sweep))
+"""Settings of a command by their names in capitals, BATCH_PER_RANK; a value of True or False is a switch."""
 
 
 def harness_command(sweep: Sweep, more: Iterable[tuple[str, object]] = ()) -> str:
@@ -33,11 +28,9 @@ def harness_command(sweep: Sweep, more: Iterable[tuple[str, object]] = ()) -> st
 
 
 def repeat_command(folder: Path, sweep: Sweep) -> str:
-    """Return the ``make sweep`` line that repeats `sweep`, with the folder of the originals that `folder` was given."""
+    """Return the lines that repeat `sweep`, with the folder of the originals that `folder` was given."""
     data_dir = recorded_data_dir(folder)
-    if not data_dir:
-        return sweep_command_line(sweep)
-    return f"{sweep_command_line(sweep)} {make_word('DATA_DIR', data_dir)}"
+    return harness_command(sweep, [("DATA_DIR", data_dir)] if data_dir else [])
 
 
 def recorded_data_dir(folder: Path) -> str:
@@ -113,13 +106,6 @@ def _script_words(script: UserScript, workload: Workload) -> Words:
     if workload.note:
         words.append(("NOTE", workload.note))
     return words
-
-
-def _make_line(words: Words) -> str:
-    line = ["make sweep"]
-    for name, value in words:
-        line.append(make_word(name, int(value) if isinstance(value, bool) else value))
-    return " ".join(line)
 
 
 def _harness_line(words: Words) -> str:

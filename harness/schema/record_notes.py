@@ -90,7 +90,7 @@ _SENTENCES = {
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
     NoteCode.NOT_IN_TURNS: "the GPUs' memory does not hold {launches} launches at once: they trained one after the "
-    "other instead of in turns",
+    "other instead of interleaved",
     NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
     "cannot be counted",
     NoteCode.NOT_COUNTED: "energy is not known in full: {reason}",

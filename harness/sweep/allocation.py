@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.base.files import resource
+from harness.base.setting_names import setting
 from harness.schema.layout import Layout
 from harness.sweep.job_script import TEMPLATES
 from harness.sweep.scheduler_answers import in_a_rank
@@ -83,13 +84,16 @@ def spread_ranks(allocation: Allocation, ranks: int | None, threads: int, *, gpu
     nodes = len(allocation.nodes)
     job = f"this {allocation.scheduler} job has {nodes} nodes"
     if ranks is None and (allocation.cores is None or gpus_per_rank):
-        raise UserError(f"--ranks is needed: {job}, and how many ranks each of them has room for is not known")
+        raise UserError(
+            f"{setting('ranks')} is needed: {job}, and how many ranks each of them has room for is not known"
+        )
     most = allocation.cores // threads if allocation.cores else None
     wanted = ranks if ranks is not None else nodes * max(1, most or 1)
     per_node = -(-wanted // nodes)
     if most is not None and per_node > most:
         raise UserError(
-            f"--ranks={wanted} with --threads={threads} needs {per_node * threads} cores a node, and {job} of "
+            f"{setting('ranks', wanted)} with {setting('threads', threads)} needs {per_node * threads} cores a "
+            f"node, and {job} of "
             f"{allocation.cores} cores: use at most {nodes * most} ranks"
         )
     used = -(-wanted // per_node)

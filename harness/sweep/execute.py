@@ -10,6 +10,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.base.record_words import below, shell_line
 from harness.base.removal import remove_left
+from harness.base.setting_names import setting
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder, make_results
@@ -50,7 +51,7 @@ def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], No
     if others:
         holder = sorted(others)[0]
         raise UserError(
-            f"sweep '{files.name}' has launches under SCHEDULER={holder}: give SCHEDULER={holder} again to wait for "
+            f"sweep '{files.name}' has launches in {holder}: give {setting('scheduler', holder)} again to wait for "
             f"them, or end them with `{shell_line(['harness', 'cancel', files.name])}`, then change the scheduler"
         )
     if not scheduler.survives_client:

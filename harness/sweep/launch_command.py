@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi4py_variables
 from harness.schema.layout import Layout
@@ -104,8 +105,9 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
     program, *words = command.words
     if Path(program).name != "mpirun" or find_mpi().family is not Family.OPEN_MPI:
         raise UserError(
-            f"ON_FAILURE={workload.on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: "
-            "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
+            f"{setting('on_failure', workload.on_failure)} needs the mpirun of Open MPI 5, but {program} starts the "
+            "ranks "
+            f"here: use {setting('launcher', 'mpirun')} with it, or {setting('on_failure', 'abort')}"
         )
     return replace(command, words=(program, "--with-ft", "ulfm", *words))
 

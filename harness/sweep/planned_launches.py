@@ -9,6 +9,7 @@ from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.base.record_words import below, shell_line
+from harness.base.setting_names import setting
 from harness.comm.mpi_library import mpi_version
 from harness.schema.code_identity import code_identity
 from harness.schema.point import Point
@@ -210,7 +211,7 @@ class SweepCommand:
         if not self.runnable:
             fix = "ask for fewer NODES, RANKS_PER_NODE or THREADS"
             if not scheduler.survives_client:
-                fix += ", or set OVERSUBSCRIBE=1 to run for function only"
+                fix += f", or set {setting('oversubscribe', True)} to run for function only"
             raise UserError(f"no layout can run: {skipped[0].layout}: {skipped[0].reason}; {fix}")
         self.wanted = WantedLaunches(
             name=f"sweep {self.sweep.name}",

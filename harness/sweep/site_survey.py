@@ -127,7 +127,7 @@ def _modules_line(survey: SiteSurvey) -> str:
     if survey.mpi_modules:
         seen = ", ".join(survey.mpi_modules[:_MOST_MODULES])
         more = f" and {len(survey.mpi_modules) - _MOST_MODULES} more" if survey.mpi_modules[_MOST_MODULES:] else ""
-        remark = f"loaded before the ranks start, for MPI=system; no module is loaded here, there are {seen}{more}"
+        remark = f"loaded before the ranks start, for --mpi system; no module is loaded here, there are {seen}{more}"
         return _line("modules", survey.mpi_modules[:1], remark, stated=False)
     remark = "loaded before the ranks start; `module -t avail` names no MPI here"
     return _line("modules", ("openmpi/5",), remark, stated=False)

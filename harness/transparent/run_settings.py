@@ -10,6 +10,7 @@ import click
 
 from harness.base.current_user import UserPath
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.schema.own_code import find_policy
 from harness.schema.sync_policies import FORMS
 
@@ -56,7 +57,7 @@ class RunSettings:
         policy = find_policy(self.sync)
         if not (policy.synchronises and policy.for_scripts):
             why = "is for the harness's own networks" if policy.synchronises else "does not keep the ranks in step"
-            raise UserError(f"SYNC={self.sync} {why}: write gradients, weights:K or weights:epoch")
+            raise UserError(f"{setting('sync', self.sync)} {why}: write gradients, weights:K or weights:epoch")
         if self.verify < 0:
             raise UserError(f"verify {self.verify} is negative: use 0 or more epochs")
         if self.hang_timeout < 0:

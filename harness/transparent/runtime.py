@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.own_code import find_policy
@@ -233,7 +234,10 @@ class Runtime:
         """
         self.begin_training()
         if self.sync.period is None and not self.in_trainer:
-            raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
+            raise UserError(
+                f"{setting('sync', 'weights:epoch')} is for Keras's fit, where epochs can be seen: use weights:K for a "
+                "loop"
+            )
         if not tf.executing_eagerly():
             self._count_traced()
         elif not self.in_trainer:

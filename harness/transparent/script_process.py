@@ -183,7 +183,10 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
     gpu = None
     if mpi_enabled():
         if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):
-            print("harness: no rank uses a GPU: --gpus-per-rank 1 (in a sweep GPUS=) gives each one", file=sys.stderr)
+            print(
+                "harness: no rank uses a GPU: --gpus-per-rank 1 (in a sweep --gpus) gives each one",
+                file=sys.stderr,
+            )
         try:
             gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
         except SharedError as shared:

@@ -15,6 +15,7 @@ from tensorflow.python.ops import gradients_impl
 from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.transparent.batch_rows import PLACE, bounds, placeholder
 from harness.transparent.collectives import upstream
 from harness.transparent.divided_random_numbers import DIVIDED, drawn_otherwise
@@ -114,7 +115,8 @@ class Sessions:
             return original(optimizer, pairs, *args, **kwargs)
         if not self._runtime.sync.shares_gradients:
             raise UserError(
-                f"SYNC={self._runtime.settings.sync} is not for TensorFlow-1 optimizers: leave it at gradients"
+                f"{setting('sync', self._runtime.settings.sync)} is not for TensorFlow-1 optimizers: leave it at "
+                "gradients"
             )
         compare(self._runtime, model_facts(optimizer, variables))
         graph = tf.compat.v1.get_default_graph()

@@ -36,7 +36,7 @@ def test_two_ranks_make_whole_batches_only(workload: str) -> None:
         ),
         (
             {"blocks": 0},
-            ("BLOCKS=0",),
+            ("--blocks 0",),
         ),
         (
             {"pythons": {"horovod": "/nowhere/python"}},

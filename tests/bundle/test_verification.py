@@ -203,7 +203,7 @@ def test_what_cannot_be_bundled_is_refused(tmp_path: Path, capsys: pytest.Captur
     write_study(tmp_path / "results/s")
     for words, said in (
         (["s"], "holds no finished launch"),
-        (["nothing"], "unknown SWEEP"),
+        (["nothing"], "unknown sweep"),
         (["s", "s"], "names one sweep twice"),
         (["s", "--output", str(tmp_path / "x.zip")], "does not end in .tar.gz"),
     ):

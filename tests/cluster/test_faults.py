@@ -133,7 +133,7 @@ def test_cancel_ends_what_is_queued_and_says_so(untrained: Untrained, cluster: C
     cluster.set_node("n1", "drain")
     sweep = untrained.terminal.begin(*untrained.words("--nodes", "4", "--repeats", "3", "--mode", "array"))
     submitted(untrained, 3)
-    assert "cancelled 3 launches" in untrained.terminal.harness("cancel")
+    assert "cancelled 3 launches" in untrained.terminal.harness("cancel", str(untrained.terminal.sweep_folder))
     finish(sweep)
     assert sweep.returncode == 1
     details = {entry.detail for entry in entries(untrained)}

@@ -216,7 +216,7 @@ def test_cray_needs_no_mpirun_in_jobs(cray: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_cray_starts_no_ranks_outside_of_a_job(cray: Path) -> None:
-    with refuses("no mpirun", "SCHEDULER=slurm"):
+    with refuses("no mpirun", "--scheduler slurm"):
         open_scheduler("local")
 
 

@@ -132,7 +132,7 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
     result = CliRunner().invoke(command, where, catch_exceptions=False)
     assert result.output.splitlines()[-1] == str(tmp_path / study.name / "index.html")
     assert " " in study.name and find_sweep(study.name, study.parent) == find_sweep(str(study), tmp_path) == study
-    with refuses("unknown SWEEP"):
+    with refuses("unknown sweep"):
         CliRunner().invoke(command, ["mnist stdy", *where], catch_exceptions=False)
     with refuses("sweep` first, or name"):
         CliRunner().invoke(command, ["--results", str(tmp_path / "none")], catch_exceptions=False)

@@ -171,7 +171,7 @@ def test_without_a_driver_no_layout_with_gpus_can_run(monkeypatch):
     monkeypatch.setattr(local_scheduler, "visible_gpus", lambda: select_visible((), "0"))
     local = Scheduler(oversubscribe=True)
     says(local.refusal(Layout(nodes=1, gpus_per_rank=1)), "for every rank", "GPU", 1, 0)
-    with refuses("GPUS=", "RANKS_PER_NODE=:"):
+    with refuses("--gpus", "--ranks-per-node:"):
         combine(Axes(gpus=(1, 2)), local.limit())
 
 

@@ -212,7 +212,7 @@ def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
     sweep = lab.sweep(nodes=(1, 4), repeats=1)
     lab.run(sweep)
     assert len(read_status(lab.results / sweep.name).skipped) == 1
-    with refuses("4", "OVERSUBSCRIBE=1"):
+    with refuses("4", "--oversubscribe"):
         lab.run(lab.sweep(nodes=(4,)))
     lab.launched()
     lab.run(lab.sweep(nodes=(4,), repeats=1, oversubscribe=True))

@@ -12,6 +12,7 @@ from typing import Any
 from harness.base.current_user import user_name
 from harness.base.errors import UserError
 from harness.base.processes import Reply
+from harness.base.setting_names import setting
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
@@ -382,8 +383,9 @@ class Scheduler(schedulers.Scheduler):
         """Refuse two queues."""
         if self.request.partition and self.request.reservation:
             raise UserError(
-                f"PARTITION={self.request.partition} and RESERVATION={self.request.reservation} are both queues in "
-                "PBS: leave PARTITION out, a reservation has its own"
+                f"{setting('partition', self.request.partition)} and "
+                f"{setting('reservation', self.request.reservation)} are both queues in PBS: leave out "
+                f"{setting('partition')}, a reservation has its own"
             )
 
     @classmethod
@@ -403,7 +405,7 @@ class Scheduler(schedulers.Scheduler):
             return None
         raise UserError(
             f"qsub is here and not that of OpenPBS or PBS Pro (qstat --version says {message(answer)!r}): "
-            "such a system is unknown, SCHEDULER=local trains on this machine"
+            f"such a system is unknown, {setting('scheduler', 'local')} trains on this machine"
         )
 
     def ask_limit(self) -> Partition | None:

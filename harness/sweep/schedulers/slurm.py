@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.mpi_library import find_mpi
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
@@ -356,7 +357,9 @@ class Scheduler(schedulers.Scheduler):
             return program
         if any(phrase in answer.out + answer.err for phrase in _NO_CLUSTER):
             return None
-        raise UserError(f"Slurm is installed and does not answer ({message(answer)}): try later, or SCHEDULER=local")
+        raise UserError(
+            f"Slurm is installed and does not answer ({message(answer)}): try later, or {setting('scheduler', 'local')}"
+        )
 
     def check(self) -> str | None:
         """Return a notice if several nodes are one machine, where jobs would disturb each other: then one at a time.
@@ -401,7 +404,7 @@ class Scheduler(schedulers.Scheduler):
         """Return a path for a quoted ``--output=``, where ``%`` begins a pattern."""
         if any(sign in path for sign in '"\\\n'):
             raise UserError(
-                f"RESULTS '{path}' has a quote or backslash, where Slurm cannot write: choose another folder"
+                f"{setting('results', path)} has a quote or backslash, where Slurm cannot write: choose another folder"
             )
         return path.replace("%", "%%")
 
@@ -559,7 +562,7 @@ class Scheduler(schedulers.Scheduler):
         partitions = self._live
         names = [partition.name for partition in partitions]
         if name and partitions and name not in names:
-            raise UserError(f"PARTITION={name} does not exist: known are {', '.join(names)}")
+            raise UserError(f"{setting('partition', name)} does not exist: known are {', '.join(names)}")
         return Site(partition=partitions).limits(name)
 
     @functools.cached_property
