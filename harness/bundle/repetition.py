@@ -80,7 +80,7 @@ def foreign_code(run: RunRecord) -> tuple[str, ...]:
     if workload.script:
         clauses = [f"the script {workload.script.command}"]
     else:
-        clauses = [f"{setting(option, text)}" for option, text in workload.own_code.items()]
+        clauses = [setting(option, text) for option, text in workload.own_code.items()]
     for _, files in user_files(workload):
         clauses += [f"{path} (SHA-256 {sha256_of(path)[:12]})" for path in sorted(files)]
     return (*clauses, *(f"{name}={value} in the environment" for name, value in run.point.settings))

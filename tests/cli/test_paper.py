@@ -77,7 +77,7 @@ def test_a_dry_run_lists_the_launches_and_writes_nothing(tmp_path: Path, cache: 
     told = CliRunner().invoke(paper_command, [*words, "--reports", str(tmp_path / "reports")], catch_exceptions=False)
     plan = json.loads(told.stdout)
     assert (plan["launches"], len(plan["sweeps"])) == (12, 3)  # 3 blocks of one rank, and of two under each policy
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
         ),
         (
             JobRequest(launcher="srun --mpi=pmix"),
-            ("--launcher srun", "--mpi", "--scheduler pbs:"),
+            ("--launcher 'srun", "--mpi", "--scheduler pbs:"),
         ),
         (
             JobRequest(partition="a", reservation="R1"),
@@ -506,7 +506,7 @@ def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer
 @pytest.mark.parametrize("words", [["compare", "here", "env:A=1"], ["policies", "a.py", "b.py"]])
 def test_nothing_trains_on_a_login_node(server: Path, words: list[str]) -> None:
     error = command(*words).exception
-    assert error and "variants train in turns" in str(error) and "--scheduler pbs" in str(error)
+    assert error and "variants train interleaved" in str(error) and "--scheduler pbs" in str(error)
 
 
 def command(*words: str) -> Result:
