@@ -93,7 +93,7 @@ def test_in_a_pbs_job_of_several_nodes_ranks_start_on_all_of_them(
     assert rank_start(replace(options, ranks=1)).layout == Layout(nodes=1)
     with pytest.raises(UserError) as refused:
         rank_start(replace(options, ranks=7))
-    says(str(refused.value), "--ranks=7", 3, "at most 6")
+    says(str(refused.value), "--ranks 7", 3, "at most 6")
     assert rank_start(replace(options, here=True)).here
 
 

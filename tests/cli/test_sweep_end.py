@@ -1,4 +1,4 @@
-"""When a sweep ends that is asked for no number of launches, what it says then, and what BUDGET and WIDTH refuse."""
+"""When a sweep ends that is asked for no number of launches, what it says then, and what a budget and a width refuse."""
 
 import math
 from pathlib import Path
@@ -146,17 +146,17 @@ def test_a_width_is_a_percentage(text: str | None, width: float) -> None:
 
 @pytest.mark.parametrize("text", ["2", "0%", "-1%", "51%", "nan%", "two%", "2%%", "2% 3", "", "inf%"])
 def test_what_is_none_is_refused(text: str) -> None:
-    with refuses("WIDTH=", text, "2%"):
+    with refuses("--width", text, "2%"):
         parse_width(text)
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--repeats", "3", "--budget", "5"], ("REPEATS=3", "BUDGET=5")),
-        (["--repeats", "3", "--width", "1%"], ("REPEATS=3", "WIDTH=1%")),
-        (["--mode", "jobs", "--width", "1%"], ("WIDTH=1%", "REPEATS=")),
-        (["--width", "1"], ("WIDTH=1", "2%")),
+        (["--repeats", "3", "--budget", "5"], ("--repeats 3", "--budget 5")),
+        (["--repeats", "3", "--width", "1%"], ("--repeats 3", "--width 1%")),
+        (["--mode", "jobs", "--width", "1%"], ("--width 1%", "--repeats")),
+        (["--width", "1"], ("--width 1", "2%")),
     ],
 )
 def test_what_cannot_mean_anything_is_refused_before_work_begins(
