@@ -21,9 +21,13 @@ from harness.sweep.site import find_site
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allocation:
-    """A job's share of a cluster. `cores` are those of one task's node by the scheduler's own word, None if unsaid."""
+    """The share of a cluster that a `job` of a `scheduler` has.
+
+    `cores` are those of one task's node by the scheduler's own word, None if unsaid.
+    """
 
     scheduler: str
+    job: str
     nodes: tuple[str, ...]
     cores: int | None
 
@@ -36,11 +40,10 @@ def current_allocation(environ: Mapping[str, str] = os.environ) -> Allocation | 
         if cores is None:  # salloc says it of all nodes: 72(x2),36
             counts = re.findall(r"(?:^|,)([0-9]{1,9})", environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
             cores = min(map(int, counts), default=None)
-        return Allocation(scheduler="Slurm", nodes=nodes, cores=cores)
+        return Allocation(scheduler="Slurm", job=environ["SLURM_JOB_ID"], nodes=nodes, cores=cores)
     if environ.get("PBS_JOBID"):
-        return Allocation(
-            scheduler="PBS", nodes=_lines(environ.get("PBS_NODEFILE")), cores=_number(environ.get("NCPUS"))
-        )
+        nodes = _lines(environ.get("PBS_NODEFILE"))
+        return Allocation(scheduler="PBS", job=environ["PBS_JOBID"], nodes=nodes, cores=_number(environ.get("NCPUS")))
     return None
 
 
