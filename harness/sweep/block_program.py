@@ -65,7 +65,8 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None, spent_s: f
         remaining = _without_lost(block)
         code = 0
         if remaining.launches:
-            end = _run_one(remaining, host)
+            with_words = replace(remaining, launches=tuple(map(_with_words, remaining.launches)))
+            end = run_block(with_words, host=host)
             code = next((code for code in end.codes.values() if code), 0)
             if code and series.limit_s and time.monotonic() - begun > series.limit_s:
                 why = WhyEnded.LIMIT  # the job is being ended: its ranks were, or could not start any more
@@ -118,11 +119,6 @@ def _without_lost(block: TurnBlock) -> TurnBlock:
         if launch.exit_file:
             write_atomic(Path(launch.exit_file), f"{_NOT_BEGUN}\n")
     return replace(block, launches=tuple(remaining))
-
-
-def _run_one(block: TurnBlock, host: str) -> BlockEnd:
-    """Run one block, with the words that its job has written down."""
-    return run_block(replace(block, launches=tuple(map(_with_words, block.launches))), host=host)
 
 
 def _write_end(block: TurnBlock, end: BlockEnd) -> None:
