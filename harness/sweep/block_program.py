@@ -68,7 +68,7 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None, spent_s: f
             with_words = replace(remaining, launches=tuple(map(_with_words, remaining.launches)))
             end = run_block(with_words, host=host)
             code = next((code for code in end.codes.values() if code), 0)
-            if code and series.limit_s and time.monotonic() - begun > series.limit_s:
+            if code and series.enforced and series.limit_s and time.monotonic() - begun > series.limit_s:
                 why = WhyEnded.LIMIT  # the job is being ended: its ranks were, or could not start any more
                 break
             _write_end(remaining, end)

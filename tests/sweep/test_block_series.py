@@ -147,6 +147,16 @@ def test_a_block_whose_ranks_the_limit_has_ended_is_not_made(tmp_path: Path, mon
     assert not (tmp_path / "b2.parquet").exists()
 
 
+def test_a_launch_that_fails_past_a_limit_that_nobody_enforces_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, [40.0], {"two-0": 7})
+    series = make_series(tmp_path, 2, least=2, limit_s=30.0, enforced=False)
+    assert run_series(series, "localhost", None) == 7
+    assert (tmp_path / "two-0.exit").read_text() == "7\n"
+    assert len(progress_of(tmp_path).blocks) == 1
+
+
 def test_a_block_that_ends_late_and_well_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, [40.0, 20.0, 46.0])
     assert run_series(make_series(tmp_path, 3, least=3, limit_s=105.0), "localhost", None) == 0
