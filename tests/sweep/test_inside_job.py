@@ -102,7 +102,10 @@ def test_a_job_of_one_node_is_no_cluster(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_sweep_in_a_pbs_job_runs_on_its_nodes_from_plan_to_records(mode: str, lab: Lab, in_qsub: None) -> None:
     submission = Submission(scheduler="inside_pbs", request=JobRequest(mode=mode))
     sweep = replace(lab.sweep(), layouts=(Layout(nodes=1), Layout(nodes=3)))
-    files = SweepFolder(run_sweep(sweep, Context(results=lab.results), submission))
+    context = Context(results=lab.results)
+    files = SweepFolder(
+        run_sweep(sweep, context, submission, approve=lambda cost: pytest.fail("nodes cost nothing more"))
+    )
     assert read_status(files.path).count("done") == 4
     says(read_accounts(files)[0].missing, "job 7.head")
     words = [path.read_text().split("\0") for path in files.jobs.glob("*.words")]
