@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 
@@ -31,7 +31,7 @@ class InsideJob(schedulers.Scheduler):
     """
 
     title = "The job around it"
-    canceller = ("kill",)
+    canceller: ClassVar[tuple[str, ...]] = ("kill",)
     identifier = r"\d+"
     modes = ("turns", "jobs")
     unknown = (

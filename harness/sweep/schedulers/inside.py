@@ -13,7 +13,6 @@ class Scheduler(InsideJob, slurm.Scheduler):
     name = "inside"
     around = "slurm"
     needs = ("srun",)
-    unknown = InsideJob.unknown
 
     def node_facts(self) -> Partition | None:
         """Return what the partition of the job has."""

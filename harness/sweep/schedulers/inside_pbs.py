@@ -12,7 +12,6 @@ class Scheduler(InsideJob, pbs.Scheduler):
 
     name = "inside_pbs"
     around = "pbs"
-    unknown = InsideJob.unknown
 
     def node_facts(self) -> Partition | None:
         """Return what the site file says of the job's queue, else what pbsnodes says, where it is on this node."""

@@ -339,7 +339,7 @@ class Scheduler(schedulers.Scheduler):
     directive = "#SBATCH"
     asks_for_one = ("scontrol", "show", "job")
     no_such_job = "Invalid job id specified"
-    canceller = ("scancel", "--quiet")
+    canceller: ClassVar[tuple[str, ...]] = ("scancel", "--quiet")
     identifier = r"\d+(_\d+)?"
     unknown: ClassVar[tuple[str, ...]] = ("project",)
 
