@@ -9,7 +9,8 @@ import pytest
 
 from harness.base.cores import usable_cores
 from harness.schema.layout import Layout
-from harness.sweep.allocation import Allocation, cores_here, current_allocation, spread_ranks
+from harness.sweep.allocation import cores_here, spread_ranks
+from harness.sweep.job_nodes import Allocation, current_allocation
 from harness.sweep.schedulers import open_scheduler
 from tests.labs.job_variables import FLUX, LSF, PBS, SEVERAL, SLURM, STEP, nodefile
 from tests.labs.sentences import refuses

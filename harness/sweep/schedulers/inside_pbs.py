@@ -2,8 +2,8 @@
 
 import os
 
-from harness.sweep.inside_job import InsideJob
 from harness.sweep.schedulers import pbs
+from harness.sweep.schedulers.inside import InsideJob
 from harness.sweep.site import Partition
 
 
