@@ -12,7 +12,7 @@ import psutil
 from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.base.record_words import printable
-from harness.comm.mpi_library import mpi_version
+from harness.comm.mpi_library import mpi_title
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import Partition, Site
@@ -63,7 +63,7 @@ def survey_site() -> SiteSurvey:
         partitions = scheduler.partitions()
         program, *options = scheduler.launcher(Layout(nodes=2)).words
         how = f"{program} {options[0]}" if program in ("srun", "flux") else Path(program).name
-        launcher = f"{how}, of {mpi_version() or 'an MPI library that does not say its name'}"
+        launcher = f"{how}, of {mpi_title() or 'an MPI library that does not say its name'}"
     except UserError as error:  # no MPI library, which the local scheduler needs too
         partitions = ()
         launcher = f"not known: {error}"
