@@ -72,12 +72,12 @@ def show_versions(context: click.Context, option: click.Parameter, asked: bool) 
         return
     from harness.base.provenance import package_version
     from harness.cli.terminal import echo
-    from harness.comm.mpi_library import mpi_version
+    from harness.comm.mpi_library import mpi_title
 
     echo(f"harness {__version__}")
     echo(f"TensorFlow {package_version('tensorflow') or 'not installed'}")
     echo(f"Keras {package_version('keras') or 'not installed'}")
-    echo(f"MPI: {mpi_version() or 'none'}")
+    echo(f"MPI: {mpi_title() or 'none'}")
     context.exit()
 
 

@@ -276,13 +276,8 @@ def rank_start(options: RunOptions) -> RankStart:
         UserError: they do not fit on the nodes.
     """
     from harness.comm.gpus import visible_gpus
-    from harness.sweep.allocation import (
-        allocation_of_nodes,
-        cores_here,
-        current_allocation,
-        spread_ranks,
-        start_on_nodes,
-    )
+    from harness.sweep.allocation import cores_here, spread_ranks, start_on_nodes
+    from harness.sweep.job_nodes import allocation_of_nodes, current_allocation
     from harness.sweep.schedulers import open_scheduler
 
     threads = options.threads

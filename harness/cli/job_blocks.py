@@ -1,4 +1,7 @@
-"""The program of a batch job in turns, ``python -m harness.cli.job_blocks SERIES NODE``: until it knows enough."""
+"""The program of a batch job in turns, ``python -m harness.cli.job_blocks SERIES NODE SECONDS``: until it knows enough.
+
+The job has run for these seconds before.
+"""
 
 import sys
 from pathlib import Path
@@ -29,4 +32,4 @@ def until_known() -> Enough:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], until_known()))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], until_known(), float(sys.argv[3])))

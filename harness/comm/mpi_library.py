@@ -88,6 +88,7 @@ _OLD_OPEN_MPI = ("libmpi.so.20", "libmpi.so.12")
 _OPEN_MPI = re.compile("open[ -]mpi", re.IGNORECASE)
 _INTEL = re.compile(r"intel(\(r\))? mpi", re.IGNORECASE)
 _MPICH = re.compile("hydra|mpich", re.IGNORECASE)
+_HYDRA = re.compile(r"HYDRA build details: Version: (?P<version>\S+)")  # and how it was built, in a hundred words
 _CRAY = ("CRAY_MPICH_DIR", "MPICH_DIR")  # set by Cray's modules
 # Loads what a rank would load; that needs neither a launcher nor MPI_Init.
 _TRY_LIBRARY = (
@@ -124,6 +125,13 @@ def mpi_version() -> str:
         return find_mpi().version
     except UserError:
         return ""
+
+
+def mpi_title() -> str:
+    """Return the MPI library's name and version in a few words, empty where there is none."""
+    version = mpi_version()
+    hydra = _HYDRA.match(version)
+    return f"MPICH {hydra['version']}" if hydra else version
 
 
 def mpi4py_variables(mpi: MpiInstallation) -> Mapping[str, str | None]:

@@ -5,6 +5,7 @@ import platform
 import re
 import shlex
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -405,6 +406,25 @@ def check_commit() -> Diagnostic:
     return ok("git commit", commit[:12])
 
 
+def check_node_name() -> Diagnostic | None:
+    """Return whether Slurm's name of this node is its host name; None where this is no job of Slurm.
+
+    Slurm tells ranks of their node under its own name of it, and PMIx looks under the host's: then Open MPI's ranks do
+    not know how many they are on the node, and from the third on they end in MPI_Init.
+    """
+    name = os.environ.get("SLURMD_NODENAME")
+    if not name:
+        return None
+    host = socket.gethostname().partition(".")[0]
+    if name.partition(".")[0] == host:
+        return ok("node name", name)
+    return warning(
+        "node name",
+        f"Slurm calls it {name}, and its host name is {host}: under srun --mpi=pmix a node has two ranks at most",
+        'launcher = "mpirun" in a site file, or ask the site for nodes that Slurm calls by their host names',
+    )
+
+
 def node_checks() -> Iterator[Diagnostic]:
     """Yield the checks of any machine on which ranks are to run, as they are made; about 15 s altogether."""
     yield check_load()  # first: the doctor's own processes come later
@@ -414,6 +434,9 @@ def node_checks() -> Iterator[Diagnostic]:
     for name, title in (("keras", "Keras"), ("numpy", "NumPy"), ("mpi4py", "mpi4py")):
         yield check_package(name, title)
     yield from check_mpi(try_find_mpi())
+    node_name = check_node_name()
+    if node_name is not None:
+        yield node_name
     yield from check_cores()
     yield check_memory()
     yield check_gpus(tensorflow.gpus)

@@ -19,7 +19,7 @@ from harness.base.setting_names import setting
 from harness.doctor.all_checks import OPERATION, PROBLEM, Diagnostic, check_world, ok, problem
 from harness.schema.layout import Layout
 from harness.schema.sweep_folder import make_results
-from harness.sweep.allocation import current_allocation
+from harness.sweep.job_nodes import current_allocation
 from harness.sweep.job_script import TEMPLATES, CheckLaunch, JobScript, check_directives, render_script
 from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.plan import Axes, combine, fill_nodes

@@ -15,7 +15,7 @@ from harness.schema.record import decode, encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside
 from harness.sweep.referee import run_block
-from harness.sweep.turn_block import BlockMade, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
+from harness.sweep.turn_block import BlockEnd, BlockMade, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
 
 # Times the last block: what another one is given, so that it is whole when the job is ended.
 _LONGER = 1.2
@@ -24,27 +24,27 @@ _NOT_BEGUN = 1  # exit code of a launch for which there are too few nodes, and o
 Enough = Callable[[Path], bool]
 
 
-def main(path: Path, node: str = "localhost", enough: Enough | None = None) -> int:
+def main(path: Path, node: str = "localhost", enough: Enough | None = None, spent_s: float = 0.0) -> int:
     """Run the blocks in the file at `path`, write their turns and exit codes, and return the first code that is not 0.
 
     `node` is one of its nodes, not this one where there are several. `enough` says of a sweep's folder whether its
-    speedups are known well enough.
+    speedups are known well enough. Its job has run for `spent_s` seconds already.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))  # so that what was started is ended
     try:
         series = decode(path.read_bytes(), BlockSeries, path)
-        return run_series(series, reachable_address(node), enough)
+        return run_series(series, reachable_address(node), enough, spent_s)
     except UserError as error:
         print(f"harness: {error}", file=sys.stderr)
         return BAD_INPUT
 
 
-def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
+def run_series(series: BlockSeries, host: str, enough: Enough | None, spent_s: float = 0.0) -> int:
     """Run the blocks of `series` while they are wanted; return the first exit code of a launch that is not 0.
 
-    It is 1 where the time limit leaves no time for a block that is asked for.
+    It is 1 where the time limit, of which `spent_s` seconds have passed, leaves no time for a block that is asked for.
     """
-    begun = time.monotonic()
+    begun = time.monotonic() - spent_s
     finished: list[BlockMade] = []
     failed = 0
     why = WhyEnded.ALL
@@ -63,9 +63,17 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
                 break
         _set_aside_records(series, block)
         remaining = _without_lost(block)
+        code = 0
+        if remaining.launches:
+            with_words = replace(remaining, launches=tuple(map(_with_words, remaining.launches)))
+            end = run_block(with_words, host=host)
+            code = next((code for code in end.codes.values() if code), 0)
+            if code and series.enforced and series.limit_s and time.monotonic() - begun > series.limit_s:
+                why = WhyEnded.LIMIT  # the job is being ended: its ranks were, or could not start any more
+                break
+            _write_end(remaining, end)
         if remaining != block:
             failed = failed or _NOT_BEGUN
-        code = _run_one(remaining, host) if remaining.launches else 0
         failed = code or failed
         names = tuple(launch.name for launch in remaining.launches)
         finished.append(BlockMade(launches=names, seconds=time.monotonic() - block_begun, code=code))
@@ -113,15 +121,12 @@ def _without_lost(block: TurnBlock) -> TurnBlock:
     return replace(block, launches=tuple(remaining))
 
 
-def _run_one(block: TurnBlock, host: str) -> int:
-    """Run one block, write its turns and exit codes, and return the first of these that is not 0."""
-    block = replace(block, launches=tuple(map(_with_words, block.launches)))
-    end = run_block(block, host=host)
+def _write_end(block: TurnBlock, end: BlockEnd) -> None:
+    """Write the turns and exit codes of a block that has come to its end."""
     write_atomic(Path(block.rounds), end.turns.to_parquet(index=False))
     for launch in block.launches:
         if launch.exit_file:
             write_atomic(Path(launch.exit_file), f"{end.codes[launch.name]}\n")
-    return next((code for code in end.codes.values() if code), 0)
 
 
 _LOOPBACK = "127.0.0.1"

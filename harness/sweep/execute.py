@@ -147,7 +147,7 @@ def run_sweep(
         plan = _told_plan(command, carried, invalid_too=invalid_too)
         if scheduler.survives_client and plan.jobs:
             cost = command.cost(plan)
-            if approve is not None:
+            if approve is not None and not scheduler.around:  # the job around it has these nodes already
                 approve(cost)
         prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches

@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.setting_names import setting
 from harness.comm.harness_variables import mpi_choice
-from harness.comm.mpi_library import mpi_version
+from harness.comm.mpi_library import mpi_title
 from harness.schema.layout import Layout
 from harness.schema.record import Account, encode, read_accounts
 from harness.schema.sweep_folder import SweepFolder
@@ -134,7 +134,7 @@ def estimate(
 
 def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site) -> tuple[str, ...]:
     """Return what whoever submits `layouts` should know: the MPI library that will run, cores that nobody uses."""
-    mpi = "that of the container" if request.container else mpi_version() or "none that is found here"
+    mpi = "that of the container" if request.container else mpi_title() or "none that is found here"
     library = f"MPI: {mpi}"
     modules = [module for module in site.modules if re.search("mpi|mvapich", module.lower())]
     if modules and mpi_choice() == "wheel" and not request.container:

@@ -100,11 +100,15 @@ def settle(
     if not over:
         return None
     had_no_time = state.timed_out or _limit_in_output(files, running, scheduler) is not None
+    came_to_its_end = exited
     if running.together > 1:
-        had_no_time = had_no_time or _series_progress(files, running).why is WhyEnded.LIMIT
+        progress = _series_progress(files, running)
+        had_no_time = had_no_time or progress.why is WhyEnded.LIMIT
+        if had_no_time:  # an exit code of a block that is not whole is that of ranks which the limit has ended
+            came_to_its_end = exited and running.block < len(progress.blocks)
     else:
         had_no_time = had_no_time and waits_behind_others(files, running)
-    if not exited and (running.extra or had_no_time):
+    if not came_to_its_end and (running.extra or had_no_time):
         return LaunchOutcome(not_made=True)
     if scheduler.request.requeue and not exited and launch.has_checkpoint:
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.

@@ -288,6 +288,7 @@ def _series(
         of_repeat=sum(block[0].repeat == last_repeat for block in plan.needed_blocks),
         folder=str(job.files.path),
         limit_s=limit_s - _ENDING_S if scheduler.survives_client else 0.0,
+        enforced=not scheduler.around,
         nodes=plan.layout.nodes,
         partition=scheduler.request.partition,
         progress_file=str(job.files.blocks_made(job.name)),

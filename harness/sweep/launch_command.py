@@ -17,6 +17,7 @@ from harness.sweep.site import Site
 
 # What the user set for the harness in his shell; a job's shell may start without it.
 _OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_OVERLAP", "HARNESS_REDUCTION")
+_SLURM = ("slurm", "inside")  # schedulers by whose srun ranks and Hydra's daemons start
 _OF_INTEL = ("I_MPI_PMI", "I_MPI_PMI_LIBRARY")  # how Intel's library finds its ranks under srun
 
 
@@ -128,7 +129,7 @@ def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:
             variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     elif site.network:
         variables["FI_TCP_IFACE"] = site.network
-    if mpi.family is Family.INTEL and scheduler == "slurm":
+    if mpi.family is Family.INTEL and scheduler in _SLURM:
         variables["I_MPI_HYDRA_BOOTSTRAP"] = "slurm"  # as Intel's mpirun sets it for mpiexec.hydra
         variables |= {name: os.environ[name] for name in _OF_INTEL if os.environ.get(name)}
     if site.scratch:

@@ -179,12 +179,16 @@ def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
             return launches.run()
         except KeyboardInterrupt:
             if wanted.scheduler.survives_client and launches.going:
-                progress.say(
-                    f"{count_asked(launches.going)} launches stay in the queue: the same command waits for them "
-                    "again, "
-                    f"`{shell_line(['harness', 'cancel', wanted.folder.name])}` ends them"
-                )
+                progress.say(_going_on(launches.going, wanted.folder))
             raise
+
+
+def _going_on(launches: Sequence[Running], folder: Path) -> str:
+    """Return what becomes of the jobs of `launches`, of the sweep in `folder`, when no command waits for them."""
+    jobs = sorted({running.job or running.name for running in launches})
+    go_on = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"{len(jobs)} jobs go on"
+    ends = shell_line(["harness", "cancel", folder.name])
+    return f"{go_on}, queued or running: the same command waits for the end again, `{ends}` ends what is left"
 
 
 def current(sweep: Sweep) -> Sweep:

@@ -50,8 +50,8 @@ class BlockSeries:
 
     The first `least` are made in any case, the others while the speedups of the sweep in `folder` are not known well
     enough: that is looked at after each repeat, which has `of_repeat` blocks. No block begins that would not end within
-    `limit_s` seconds (0: no limit). How far the series is on its `nodes` of a `partition` is written to
-    `progress_file`.
+    `limit_s` seconds (0: no limit); soon after these the job is ended, where the limit is `enforced`. How far the
+    series is on its `nodes` of a `partition` is written to `progress_file`.
     """
 
     blocks: tuple[TurnBlock, ...]
@@ -59,6 +59,7 @@ class BlockSeries:
     of_repeat: int = 1
     folder: str = ""
     limit_s: float = 0.0
+    enforced: bool = True
     nodes: int = 1
     partition: str = ""
     progress_file: str = ""

@@ -11,7 +11,7 @@ from harness.__main__ import run_command_line
 from harness.base import __version__
 from harness.base.provenance import package_version
 from harness.cli import COMMANDS, MAKE
-from harness.comm.mpi_library import mpi_version
+from harness.comm.mpi_library import mpi_title
 
 HEAVY = ("tensorflow", "keras", "mpi4py", "pandas", "matplotlib", "pyarrow", "scipy", "sklearn")
 
@@ -27,7 +27,7 @@ def test_the_versions_are_those_of_what_is_installed() -> None:
     assert ours.split() == ["harness", __version__]
     assert tensorflow.split() == ["TensorFlow", package_version("tensorflow")]
     assert keras.split() == ["Keras", package_version("keras")]
-    assert mpi.removeprefix("MPI: ") == mpi_version()
+    assert mpi.removeprefix("MPI: ") == mpi_title()
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

@@ -7,9 +7,9 @@ import pytest
 from harness.base.processes import Reply
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
+from harness.sweep.job_nodes import expand
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm import (
-    expand,
     read_partitions,
     read_queue,
     read_sacct,

@@ -198,7 +198,7 @@ def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tm
     file = tmp_path / "block.json"
     block = TurnBlock(name="job", launches=later, rounds=str(tmp_path / "rounds.parquet"))
     file.write_bytes(encode(BlockSeries(blocks=(block,))))
-    words = [sys.executable, "-m", "harness.cli.job_blocks", file, "a-node-without-an-address"]
+    words = [sys.executable, "-m", "harness.cli.job_blocks", file, "a-node-without-an-address", "0"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "a-node-without-an-address" in ended.stdout

@@ -86,6 +86,8 @@ class Scheduler(abc.ABC):
     interleaves: ClassVar[bool] = True
     """Whether launches of one job can share its cores, so that they train in turns; else they follow each other."""
     launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
+    around: ClassVar[str] = ""
+    """Of which scheduler this process is in a job, where jobs run in that one."""
     survives_client: ClassVar[bool] = True
     """Whether jobs go on when the process that submitted them ends."""
     poll_s: ClassVar[float] = 2.0
@@ -360,7 +362,6 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
 
 
 FALLBACK = "local"
-_WITHOUT_QUEUE = (FALLBACK, "inside")
 
 
 def known_schedulers() -> tuple[str, ...]:
@@ -419,7 +420,8 @@ def choose_scheduler(name: str, site: Site) -> tuple[str, str]:
                 candidate,
                 f"scheduler: {candidate}, found {program} ({setting('scheduler', FALLBACK)} runs here instead)",
             )
-    others = " or ".join(candidate for candidate in known_schedulers() if candidate not in _WITHOUT_QUEUE)
+    with_queue = [name for name in known_schedulers() if name != FALLBACK and not scheduler_class(name).around]
+    others = " or ".join(with_queue)
     return FALLBACK, f"scheduler: {FALLBACK}, no {others} here{_nodes_here(FALLBACK)}"
 
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.base.current_user import user_name
 from harness.base.errors import UserError
@@ -369,9 +369,9 @@ class Scheduler(schedulers.Scheduler):
     ping = ("qstat", "-B")
     asks_for_one = ("qstat",)
     no_such_job = "Unknown Job Id|Job has finished"
-    canceller = ("qdel",)
+    canceller: ClassVar[tuple[str, ...]] = ("qdel",)
     identifier = r"\d+(\[\d*\])?(\.[\w.-]+)?"
-    unknown = ("qos", "signal_s")
+    unknown: ClassVar[tuple[str, ...]] = ("qos", "signal_s")
     launchers = ("auto", "mpirun")
 
     _history = True
