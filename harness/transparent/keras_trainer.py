@@ -313,7 +313,7 @@ class Trainers:
         """Return why a model, or a batch of `rows` rows, cannot be divided; an empty text where it can."""
         if trainer not in self._asked:  # only once: a Sequential takes its first batch's size for its input's
             self._asked[trainer] = next(filter(None, map(fixed_rows, trainer._flatten_layers())), "")
-        size = self._runtime.world.size
+        size = self._runtime.ranks  # in the witness too, which then compiles the step anew where the ranks do
         uneven = f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
         return self._asked[trainer] or uneven
 
