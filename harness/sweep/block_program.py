@@ -1,5 +1,7 @@
 """The program of a job in turns: on one machine ``python -m harness.sweep.block_program SERIES``."""
 
+import os
+import shlex
 import signal
 import socket
 import sys
@@ -15,7 +17,15 @@ from harness.schema.record import decode, encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside
 from harness.sweep.referee import run_block
-from harness.sweep.turn_block import BlockMade, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
+from harness.sweep.turn_block import (
+    RANK_PYTHON,
+    BlockMade,
+    BlockSeries,
+    LaunchSpec,
+    SeriesProgress,
+    TurnBlock,
+    WhyEnded,
+)
 
 # Times the last block: what another one is given, so that it is whole when the job is ended.
 _LONGER = 1.2
@@ -115,7 +125,7 @@ def _without_lost(block: TurnBlock) -> TurnBlock:
 
 def _run_one(block: TurnBlock, host: str) -> int:
     """Run one block, write its turns and exit codes, and return the first of these that is not 0."""
-    block = replace(block, launches=tuple(map(_with_words, block.launches)))
+    block = replace(block, launches=tuple(_by_rank_python(_with_words(launch)) for launch in block.launches))
     end = run_block(block, host=host)
     write_atomic(Path(block.rounds), end.turns.to_parquet(index=False))
     for launch in block.launches:
@@ -134,6 +144,16 @@ def _with_words(launch: LaunchSpec) -> LaunchSpec:
     words = (*Path(launch.words_file).read_text().split("\0")[:-1], *launch.words)
     launcher = " ".join(words).partition(" -m harness ")[0]
     return replace(launch, words=words, changes={**launch.changes, "HARNESS_LAUNCHER": launcher})
+
+
+def _by_rank_python(launch: LaunchSpec) -> LaunchSpec:
+    """Return `launch` with ranks that start by the words of RANK_PYTHON, where the job has these."""
+    rank_python = shlex.split(os.environ.get(RANK_PYTHON, ""))
+    if not rank_python or sys.executable not in launch.words:
+        return launch
+    place = launch.words.index(sys.executable)
+    words = (*launch.words[:place], *rank_python, *launch.words[place + 1 :])
+    return replace(launch, words=words, changes={**launch.changes, RANK_PYTHON: None})
 
 
 def _own_address(host: str) -> str:

@@ -1,5 +1,6 @@
 """The blocks of a job in turns: how many are made, and what is left when there is no time for more."""
 
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,15 @@ from harness.cli import job_blocks
 from harness.schema.record import decode_file
 from harness.sweep import block_program
 from harness.sweep.block_program import run_series
-from harness.sweep.turn_block import BlockEnd, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
+from harness.sweep.turn_block import (
+    RANK_PYTHON,
+    BlockEnd,
+    BlockSeries,
+    LaunchSpec,
+    SeriesProgress,
+    TurnBlock,
+    WhyEnded,
+)
 
 
 class Machine:
@@ -142,3 +151,21 @@ def test_a_block_that_is_all_is_made_without_a_look(tmp_path: Path, monkeypatch:
     machine(monkeypatch, [1.0])
     assert run_series(make_series(tmp_path, 1), "localhost", None) == 0
     assert progress_of(tmp_path).why == WhyEnded.ALL
+
+
+def test_ranks_start_by_the_words_of_the_job_in_the_place_of_python(monkeypatch, tmp_path):
+    started: list[LaunchSpec] = []
+
+    def run_block(block: TurnBlock, host: str) -> BlockEnd:
+        started.extend(block.launches)
+        return BlockEnd(codes={launch.name: 0 for launch in block.launches}, turns=pd.DataFrame())
+
+    monkeypatch.setattr(block_program, "run_block", run_block)
+    monkeypatch.setenv(RANK_PYTHON, "forking 'its server'")
+    words = ("mpirun", "-n", "2", sys.executable, "-m", "harness", "train")
+    specs = [LaunchSpec(name=word[0], words=word, log=str(tmp_path / "log")) for word in (words, ("script", "-m"))]
+    block = TurnBlock(name="b", launches=tuple(specs), rounds=str(tmp_path / "b.parquet"))
+    run_series(BlockSeries(blocks=(block,)), "localhost", None)
+    assert started[0].words == ("mpirun", "-n", "2", "forking", "its server", "-m", "harness", "train")
+    assert started[0].changes == {RANK_PYTHON: None}
+    assert started[1] == specs[1]
