@@ -358,6 +358,7 @@ class RunRecord:
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
     read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
     forward and backward, over its rows; None of scripts, and where a note says what could not be counted.
+    `forked` says whether its ranks were forked from a process that had TensorFlow imported.
     `steps_sha256` is the hash of the launch's table of steps, empty in records that lack it.
     """
 
@@ -384,6 +385,7 @@ class RunRecord:
     own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
+    forked: bool = False
     steps_sha256: str = ""
 
     def __post_init__(self) -> None:

@@ -1,5 +1,7 @@
 """The program of a job in turns: on one machine ``python -m harness.sweep.block_program SERIES``."""
 
+import os
+import shlex
 import signal
 import socket
 import sys
@@ -15,7 +17,16 @@ from harness.schema.record import decode, encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside
 from harness.sweep.referee import run_block
-from harness.sweep.turn_block import BlockEnd, BlockMade, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
+from harness.sweep.turn_block import (
+    RANK_PYTHON,
+    BlockEnd,
+    BlockMade,
+    BlockSeries,
+    LaunchSpec,
+    SeriesProgress,
+    TurnBlock,
+    WhyEnded,
+)
 
 # Times the last block: what another one is given, so that it is whole when the job is ended.
 _LONGER = 1.2
@@ -65,7 +76,9 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None, spent_s: f
         remaining = _without_lost(block)
         code = 0
         if remaining.launches:
-            with_words = replace(remaining, launches=tuple(map(_with_words, remaining.launches)))
+            with_words = replace(
+                remaining, launches=tuple(_by_rank_python(_with_words(launch)) for launch in remaining.launches)
+            )
             end = run_block(with_words, host=host)
             code = next((code for code in end.codes.values() if code), 0)
             if code and series.enforced and series.limit_s and time.monotonic() - begun > series.limit_s:
@@ -139,6 +152,16 @@ def _with_words(launch: LaunchSpec) -> LaunchSpec:
     words = (*Path(launch.words_file).read_text().split("\0")[:-1], *launch.words)
     launcher = " ".join(words).partition(" -m harness ")[0]
     return replace(launch, words=words, changes={**launch.changes, "HARNESS_LAUNCHER": launcher})
+
+
+def _by_rank_python(launch: LaunchSpec) -> LaunchSpec:
+    """Return `launch` with ranks that start by the words of RANK_PYTHON, where the job has these."""
+    rank_python = shlex.split(os.environ.get(RANK_PYTHON, ""))
+    if not rank_python or sys.executable not in launch.words:
+        return launch
+    place = launch.words.index(sys.executable)
+    words = (*launch.words[:place], *rank_python, *launch.words[place + 1 :])
+    return replace(launch, words=words, changes={**launch.changes, RANK_PYTHON: None})
 
 
 def _own_address(host: str) -> str:

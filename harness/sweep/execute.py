@@ -1,7 +1,7 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harness.base import removal
@@ -28,6 +28,7 @@ from harness.sweep.submission_settings import Submission, read_submission
 from harness.sweep.sweep_data import announce_data, prepare_data
 from harness.sweep.sweep_files import Running, count_asked, read_running, read_study, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
+from harness.sweep.warm_python import forked_ranks
 
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
 
@@ -151,7 +152,8 @@ def run_sweep(
                 approve(cost)
         prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
-        tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
+        with _forking(plan):
+            tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
         if scheduler.survives_client:
             command.take_extra_blocks()
             ask_accounts(files, scheduler)
@@ -173,6 +175,23 @@ def _tell(plan: SweepPlan) -> None:
     of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.survey, plan.wanted.points[0].code)
     for sentence in plan.sentences(of_other_code):
         say(sentence)
+
+
+@contextlib.contextmanager
+def _forking(plan: SweepPlan) -> Iterator[None]:
+    """Have the ranks of the blocks of `plan`, and of those that follow it, forked where that is possible."""
+    scheduler = plan.wanted.scheduler
+    with contextlib.ExitStack() as stack:
+        if scheduler.forks_ranks and any(job.in_turns for job in plan.jobs):
+            variables = scheduler.environment(plan.jobs[0].layout)
+            try:
+                scheduler.rank_python = stack.enter_context(forked_ranks(plan.wanted.points, variables))
+            except RunError as error:
+                say(f"each rank starts a Python of its own: {error}")
+        try:
+            yield
+        finally:
+            scheduler.rank_python = ()
 
 
 def _launch_all(
@@ -286,11 +305,12 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
         prepare_data(plan, context.data_dir)
         for command in commands:
             command.note()
-        launch(plan, timed=True)
-        again, sentence = plan.once_more(together.survey(), free_bytes=wanted.free_bytes())
-        for line in filter(None, (sentence, *again.notes)):
-            say(line)
-        launch(again, timed=True)
+        with _forking(plan):
+            launch(plan, timed=True)
+            again, sentence = plan.once_more(together.survey(), free_bytes=wanted.free_bytes())
+            for line in filter(None, (sentence, *again.notes)):
+                say(line)
+            launch(again, timed=True)
         return len(together.survey().missing(wanted.points))
 
 

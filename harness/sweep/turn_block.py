@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
+RANK_PYTHON = "HARNESS_RANK_PYTHON"
+"""Environment variable of a job: the words by which the ranks of its blocks start, in the place of Python."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSpec:

@@ -1,4 +1,4 @@
-"""When a sweep ends that is asked for no number of launches, what it says then, and what a budget and a width refuse."""
+"""When a sweep ends that is asked for no number of launches, what it says, and what a budget and a width refuse."""
 
 import math
 from pathlib import Path

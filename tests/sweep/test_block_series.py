@@ -1,5 +1,6 @@
 """The blocks of a job in turns: how many are made, and what is left when there is no time for more."""
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +18,16 @@ from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.submission_settings import Submission, write_submission
 from harness.sweep.sweep_files import Running
-from harness.sweep.turn_block import BlockEnd, BlockMade, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
+from harness.sweep.turn_block import (
+    RANK_PYTHON,
+    BlockEnd,
+    BlockMade,
+    BlockSeries,
+    LaunchSpec,
+    SeriesProgress,
+    TurnBlock,
+    WhyEnded,
+)
 from tests.labs.factories import make_point
 
 
@@ -223,3 +233,21 @@ def test_a_block_that_is_all_is_made_without_a_look(tmp_path: Path, monkeypatch:
     machine(monkeypatch, [1.0])
     assert run_series(make_series(tmp_path, 1), "localhost", None) == 0
     assert progress_of(tmp_path).why == WhyEnded.ALL
+
+
+def test_ranks_start_by_the_words_of_the_job_in_the_place_of_python(monkeypatch, tmp_path):
+    started: list[LaunchSpec] = []
+
+    def run_block(block: TurnBlock, host: str) -> BlockEnd:
+        started.extend(block.launches)
+        return BlockEnd(codes={launch.name: 0 for launch in block.launches}, turns=pd.DataFrame())
+
+    monkeypatch.setattr(block_program, "run_block", run_block)
+    monkeypatch.setenv(RANK_PYTHON, "forking 'its server'")
+    words = ("mpirun", "-n", "2", sys.executable, "-m", "harness", "train")
+    specs = [LaunchSpec(name=word[0], words=word, log=str(tmp_path / "log")) for word in (words, ("script", "-m"))]
+    block = TurnBlock(name="b", launches=tuple(specs), rounds=str(tmp_path / "b.parquet"))
+    run_series(BlockSeries(blocks=(block,)), "localhost", None)
+    assert started[0].words == ("mpirun", "-n", "2", "forking", "its server", "-m", "harness", "train")
+    assert started[0].changes == {RANK_PYTHON: None}
+    assert started[1] == specs[1]

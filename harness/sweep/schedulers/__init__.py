@@ -92,6 +92,10 @@ class Scheduler(abc.ABC):
     """Whether jobs go on when the process that submitted them ends."""
     poll_s: ClassVar[float] = 2.0
     """Seconds between two polls."""
+    forks_ranks: ClassVar[bool] = False
+    """Whether ranks of blocks can be forked from a process of the command: it is on their host, and lives as long."""
+    rank_python: tuple[str, ...] = ()
+    """The words by which ranks of blocks start in the place of Python, none where each starts a Python of its own."""
 
     def __init__(
         self, *, site: Site | None = None, request: JobRequest | None = None, oversubscribe: bool = False
