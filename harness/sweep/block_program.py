@@ -76,10 +76,8 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None, spent_s: f
         remaining = _without_lost(block)
         code = 0
         if remaining.launches:
-            with_words = replace(
-                remaining, launches=tuple(_by_rank_python(_with_words(launch)) for launch in remaining.launches)
-            )
-            end = run_block(with_words, host=host)
+            started = replace(remaining, launches=tuple(map(_as_started, remaining.launches)))
+            end = run_block(started, host=host)
             code = next((code for code in end.codes.values() if code), 0)
             if code and series.enforced and series.limit_s and time.monotonic() - begun > series.limit_s:
                 why = WhyEnded.LIMIT  # the job is being ended: its ranks were, or could not start any more
@@ -152,6 +150,11 @@ def _with_words(launch: LaunchSpec) -> LaunchSpec:
     words = (*Path(launch.words_file).read_text().split("\0")[:-1], *launch.words)
     launcher = " ".join(words).partition(" -m harness ")[0]
     return replace(launch, words=words, changes={**launch.changes, "HARNESS_LAUNCHER": launcher})
+
+
+def _as_started(launch: LaunchSpec) -> LaunchSpec:
+    """Return `launch` with the words by which its ranks are started in this job."""
+    return _by_rank_python(_with_words(launch))
 
 
 def _by_rank_python(launch: LaunchSpec) -> LaunchSpec:
