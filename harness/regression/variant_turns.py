@@ -8,7 +8,6 @@ variants allow it.
 
 import contextlib
 import math
-import os
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.hostlock import HostLock
-from harness.base.processes import ONE_THREAD, interruptible, run_program
+from harness.base.processes import interruptible, run_program
 from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.base.setting_names import setting
@@ -231,7 +230,7 @@ class VariantTurns:
             if key not in started:
                 place = folder / str(number)
                 place.mkdir()
-                python = warm_python(place, _import_environment(variant.variables), python=variant.python)
+                python = warm_python(place, python=variant.python, changes=variant.variables)
                 started[key] = stack.enter_context(python)
             self._programs[number] = started[key]
 
@@ -428,16 +427,6 @@ def run_variants(
                 return result
     assert result is not None
     return result
-
-
-def _import_environment(variables: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the environment in which TensorFlow is imported for a variant with these `variables`; None unsets."""
-    environment = os.environ | ONE_THREAD | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    for name, value in variables.items():
-        environment.pop(name, None)
-        if value is not None:
-            environment[name] = value
-    return environment
 
 
 def comparison_folder(results: Path) -> Path:

@@ -136,11 +136,11 @@ def _show_variables(environment: dict[str, str]) -> None:
     import ctypes
 
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - fast
-        shown = file.read()
-    place = shown.find(f"{_ROOM}=".encode())
+        environ_text = file.read()
+    place = environ_text.find(f"{_ROOM}=".encode())
     if place < 0:
         return
-    room = shown.index(b"\0", place) - place
+    room = environ_text.index(b"\0", place) - place
     text = b"\0".join(f"{name}={environment[name]}".encode() for name in _SHOWN if name in environment)
     if len(text) > room:
         raise OSError(f"the variables {', '.join(_SHOWN)} have {len(text)} bytes, and there is room for {room}")
@@ -171,8 +171,8 @@ def answer_client(connection: socket.socket, path: list[str], plain: str, librar
     os.chdir(folder)
     os.environ.clear()
     forked = f"{os.getpid()} {library_bytes}"
-    own = {"PYTHONHASHSEED": "0", "HARNESS_PLAIN_PYTHON": plain, _FORKED: forked}
-    os.environ.update(environment | own)
+    of_child = {"PYTHONHASHSEED": "0", "HARNESS_PLAIN_PYTHON": plain, _FORKED: forked}
+    os.environ.update(environment | of_child)
     _show_variables(environment)
     sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *path]
     sys.orig_argv = [sys.executable, *arguments]
@@ -237,6 +237,7 @@ def _run(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        serve(*sys.argv[2:4], *(tuple(filter(None, words.split(","))) for words in sys.argv[4:]))
+        lists = [tuple(filter(None, words.split(","))) for words in sys.argv[4:]]
+        serve(sys.argv[2], sys.argv[3], *lists)
     else:
         sys.exit(run_in_server(sys.argv[1], sys.argv[2:]))

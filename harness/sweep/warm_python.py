@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.base.errors import RunError
 from harness.base.files import write_atomic
-from harness.base.processes import OPTIONAL_OF_KERAS, thread_limits
+from harness.base.processes import ONE_THREAD, OPTIONAL_OF_KERAS, thread_limits
 from harness.base.scratch import SCRATCH, SHARED_MEMORY, Scratch
 from harness.comm.mpi_library import Family, find_mpi
 from harness.schema.point import Point
@@ -31,13 +31,22 @@ _WARM_S = 120
 
 
 @contextlib.contextmanager
-def warm_python(folder: Path, environment: Mapping[str, str], *, python: str = sys.executable) -> Iterator[str]:
+def warm_python(
+    folder: Path, *, python: str = sys.executable, changes: Mapping[str, str | None] | None = None
+) -> Iterator[str]:
     """Start a `warm_server` and yield a program in `folder`, to be called in the place of `python`.
+
+    TensorFlow is imported for one thread and without GPUs. `changes` are made to the environment of that, None unsets.
 
     Raises:
         RunError: it does not start.
     """
     program = folder / "python"
+    environment = os.environ | ONE_THREAD | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    for name, value in (changes or {}).items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
     with warm_server(folder, environment, python=python, children=str(program)) as client:
         write_atomic(program, f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
         program.chmod(0o755)

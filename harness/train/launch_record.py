@@ -265,7 +265,7 @@ def _peak_memory_bytes() -> int:
     forked = forked_process()
     if forked is None:
         return peak
-    own_library_bytes = psutil.Process().memory_info().shared
+    own_library_bytes: int = psutil.Process().memory_info().shared
     return peak + max(0, forked.library_bytes - own_library_bytes)
 
 
