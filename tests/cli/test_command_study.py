@@ -71,9 +71,9 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ((), ("DATASET",)),
+        ((), ("--dataset",)),
         (("--dataset", "mnst"), ("mnst", "'mnist'")),
-        (("--dataset", "mnist", "--nodes", "4..1"), ("NODES=4..1", "1..4")),
+        (("--dataset", "mnist", "--nodes", "4..1"), ("--nodes 4..1", "1..4")),
         (("--dataset", "mnist", "--learning-rate", "-1"), ("learning rate", "-1")),
     ],
 )

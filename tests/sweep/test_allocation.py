@@ -64,9 +64,9 @@ def test_ranks_are_spread_over_the_nodes_of_a_job(ranks: int | None, layout: Lay
 
 def test_ranks_that_do_not_fit_on_the_nodes_of_a_job_are_refused() -> None:
     job = Allocation(scheduler="Slurm", job="4711", nodes=("n1", "n2"), cores=2)
-    with refuses("--ranks=5", "at most 4"):
+    with refuses("--ranks 5", "at most 4"):
         spread_ranks(job, 5, 1)
-    with refuses("--ranks=3", "at most 2"):
+    with refuses("--ranks 3", "at most 2"):
         spread_ranks(job, 3, 2)
     with refuses("--ranks is needed"):
         spread_ranks(Allocation(scheduler="PBS", job="7.head", nodes=("n1", "n2"), cores=None), None, 1)
