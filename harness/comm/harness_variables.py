@@ -61,8 +61,8 @@ class ForkedProcess:
 
 
 def forked_process() -> ForkedProcess | None:
-    """Return what HARNESS_FORKED_PROCESS says of this process; None where it was not forked, or its parent was."""
-    words = os.environ.get("HARNESS_FORKED_PROCESS", "").split()
+    """Return what HARNESS_SERVED_PROCESS says of this process; None where it was not forked, or its parent was."""
+    words = os.environ.get("HARNESS_SERVED_PROCESS", "").split()
     if len(words) != 2 or words[0] != str(os.getpid()):
         return None
     return ForkedProcess(pid=int(words[0]), library_bytes=int(words[1]))

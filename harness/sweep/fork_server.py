@@ -18,7 +18,7 @@ import sys
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 IMPORTED = ("tensorflow", "keras", "h5py", "pandas", "pyarrow.parquet", "scipy.optimize", "scipy.stats")
-_FORKED = "HARNESS_FORKED_PROCESS"  # its process id, and the bytes of files that its server had in memory
+_FORKED = "HARNESS_SERVED_PROCESS"  # its process id, and the bytes of files that its server had in memory
 _ROOM = "HARNESS_ENVIRONMENT_ROOM"
 ROOM = {_ROOM: "-" * 1024}
 """Variable of the server's environment: memory in which a child shows variables of its own."""

@@ -21,6 +21,11 @@ POINT = make_point(2)
 WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 
 
+@pytest.fixture(autouse=True)
+def _asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_FORK", "1")
+
+
 @pytest.mark.parametrize(
     "points",
     [
@@ -35,8 +40,8 @@ def test_ranks_that_cannot_share_an_import_start_a_python_each(points: tuple[Poi
         assert words == ()
 
 
-def test_a_user_can_ask_for_a_python_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_FORK", "0")
+def test_ranks_are_forked_only_where_the_user_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HARNESS_FORK")
     with forked_ranks((POINT,), {}) as words:
         assert words == ()
 

@@ -29,15 +29,15 @@ def sweep(folder: Path, **variables: str) -> dict[str, RunRecord]:
 
 
 def test_weights_environment_and_memory_are_those_of_ranks_with_a_python_each(tmp_path: Path) -> None:
-    forked = sweep(tmp_path / "forked")
-    fresh = sweep(tmp_path / "fresh", HARNESS_FORK="0")
+    forked = sweep(tmp_path / "forked", HARNESS_FORK="1")
+    fresh = sweep(tmp_path / "fresh")
     assert forked.keys() == fresh.keys() == {"n1x1x1", "n2x1x1"}
     for layout, record in forked.items():
         other = fresh[layout]
         assert record.forked and not other.forked
         assert record.weights.sha256 == other.weights.sha256
         assert [epoch.train_loss for epoch in record.epochs] == [epoch.train_loss for epoch in other.epochs]
-        assert record.provenance.environment == other.provenance.environment
+        assert record.provenance.environment == {**other.provenance.environment, "HARNESS_FORK": "1"}
         assert record.provenance.launcher == other.provenance.launcher
         assert [rank.cores for rank in record.ranks] == [rank.cores for rank in other.ranks]
         for rank, own in zip(record.ranks, other.ranks, strict=True):
