@@ -57,8 +57,9 @@ def init_command(study: Path, recorded: str | None, **options: Any) -> None:
     for table, settings in _given_tables().items():
         tables[table] |= settings
     _check(tables)
-    write_atomic(study, study_text(tables, remark))
-    echo(study_text(tables, remark), nl=False)
+    text = study_text(tables, remark)
+    write_atomic(study, text)
+    echo(text, nl=False)
     echo(f"\n{study}: `harness sweep {study}` measures it.")
 
 

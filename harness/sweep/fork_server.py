@@ -35,8 +35,9 @@ def run_in_server(address: str, arguments: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(address)
-        except OSError:  # the server has ended
-            os.execv(sys.executable, [sys.executable, *arguments])
+        except OSError as error:  # no start afresh: such a process trains at another speed than forked ones
+            print(f"harness: the Python that ranks are forked from has ended ({error})", file=sys.stderr)
+            return 1
         socket.send_fds(connection, [len(message).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(message)
         answer = receive(connection, 4)
