@@ -18,6 +18,7 @@ from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, per
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import mean_launches, with_launch_parts
+from harness.analysis.turn_blocks import BlockTimes
 from harness.analysis.useful_time import (
     COMMUNICATION,
     COMPUTATION,
@@ -26,9 +27,10 @@ from harness.analysis.useful_time import (
     PARALLEL,
     SERIALISATION,
     TRANSFER,
-    USEFUL_COLUMNS,
+    LaunchTimes,
     efficiency_factors,
-    useful_times,
+    useful_in_epochs,
+    useful_ranks,
 )
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
@@ -37,6 +39,7 @@ from harness.why.overheads import LastRank, last_ranks, skew_shares
 
 # What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting.
 
+_USEFUL_COLUMNS = ("seconds", "useful_seconds", "longest_seconds", "ideal_seconds")
 CostOf = Callable[[RunRecord], MessageCost | None]
 
 
@@ -46,7 +49,8 @@ class Detailed:
 
     `launches` is the `launch_frame` of them with more columns, all in seconds of an epoch, medians over the
     launch's epochs. Means over ranks: useful_seconds (outside of all synchronisation calls, input included);
-    longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time. The columns
+    longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time: of the
+    rounds that no other work met where the steps tell it (`analysis.useful_time.useful_ranks`). The columns
     of `overheads.CAUSES` sum to their part of the epoch. The parts of `skew_shares` sum to skew_seconds. Latency and
     bandwidth, where a probe gives them, and sum_seconds, the rest, sum to wire_seconds. compute_seconds is the sum of
     the computation, queue_seconds (waiting for a core that other processes had) and unexplained_seconds (what epochs
@@ -82,10 +86,19 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
         row |= {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
         to_turns = row["seconds"] / row["recorded_seconds"]  # 1 but for launches in turns
-        row |= useful_times(epochs, run, to_turns) | _wire(run, row, epochs, cost_of(run))
+        row |= _useful(run, epochs, row) | _wire(run, row, epochs, cost_of(run))
         rows.append(row | _compute(run, epochs, row, to_turns))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
     return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(ranks) for layout, ranks in last.items()})
+
+
+def _useful(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the `_USEFUL_COLUMNS`, of the rounds that no other work met where the steps tell it."""
+    times = LaunchTimes(seconds=row["seconds"], recorded_seconds=row["recorded_seconds"])
+    block = row["turn_block"] if isinstance(row["turn_block"], BlockTimes) else None
+    useful = useful_ranks(epochs, run, times, block) or useful_in_epochs(epochs, run, times, block)
+    values = (useful.time.whole, useful.time.mean, useful.time.longest, useful.time.ideal)
+    return dict(zip(_USEFUL_COLUMNS, values, strict=True))
 
 
 def _wire(
@@ -251,7 +264,7 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
 
 def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
     """Return seconds, useful, longest, ideal of the mean launches [draws], and useful core-seconds of a row."""
-    _, columns = mean_launches(group, drawn, USEFUL_COLUMNS)
+    _, columns = mean_launches(group, drawn, _USEFUL_COLUMNS)
     row_core_seconds = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
     times: Array = np.vstack([columns.T, row_core_seconds])
     return times

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.regression.measurement import MeasuredLaunch, Measurement, UsefulTime
+from harness.analysis.useful_time import UsefulTime
+from harness.regression.measurement import MeasuredLaunch, Measurement
 from tests.labs.histories import make_measurement, make_summary
 
 FACTORS = ("load balance", "serialisation efficiency", "transfer efficiency", "computation scaling")
