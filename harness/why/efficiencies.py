@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.analysis.block_table import trained_in_turns
 from harness.analysis.comparison import comparable, undisturbed_launches
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resamples
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, ratio_over_blocks, resamples
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import mean_launches, with_launch_parts
@@ -179,6 +180,7 @@ TREE = (
 
 
 _ROOT = TREE[0].name
+_OVER_BASE = (GLOBAL, COMPUTATION)
 NAMES = tuple(metric.name for metric in TREE)
 
 # What TALP of the DLB library (https://pm.bsc.es/dlb) calls them. It has no name for serialisation and transfer.
@@ -193,7 +195,11 @@ TALP_NAMES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Efficiency:
-    """One metric of one point. `interval` is a bootstrap over launches, None below 6 or where sessions differ."""
+    """One metric of one point, with its interval of 95 %.
+
+    Of launches in turns it is Student's over blocks, of the logarithm as that of the speedup, None below 3. Of others
+    it is a bootstrap over launches, None below 6 or where sessions differ.
+    """
 
     value: float
     interval: Interval | None
@@ -215,8 +221,8 @@ class PointEfficiencies:
 def efficiencies(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointEfficiencies, ...]:
     """Return the efficiencies of every point of `scaling`; `launches` are `efficiencies.Detailed`'s.
 
-    Values are of the mean over launches, so that factors multiply up exactly. The ratio of two points' global
-    efficiency is the efficiency of the scaling table.
+    Values are geometric means over blocks, of launches that did not train in turns of the mean launch: so factors
+    multiply up exactly. The ratio of two points' global efficiency is the efficiency of the scaling table.
     """
     groups = {str(layout): undisturbed_launches(group) for layout, group in launches.groupby("layout", sort=False)}
     base = groups[scaling.base.layout]
@@ -227,21 +233,49 @@ def _point_efficiencies(
     point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling
 ) -> PointEfficiencies:
     compared = point is scaling.base or point.speedup is not None
-    base_times = _times(base, np.arange(len(base))[None]) if compared else None
-    values = efficiency_factors(_times(group, np.arange(len(group))[None]), base_times)
+    make = _over_blocks if trained_in_turns(group) else _of_mean_launch
+    metrics = make(group, base, compared=compared, same=point is scaling.base)
     if not group["sums_timed"].all():  # sums and waiting are in the useful time: only the whole is known
-        values = {name: value for name, value in values.items() if name == _ROOT}
-    intervals = _intervals(group, base, compared=compared, same=point is scaling.base)
+        metrics = {name: metric for name, metric in metrics.items() if name == _ROOT}
     return PointEfficiencies(
         layout=point.layout,
         ranks=int(point.ranks),
         launches=len(group),
-        metrics={
-            name: Efficiency(value=float(values[name][0]), interval=intervals.get(name))
-            for name in NAMES
-            if name in values
-        },
+        metrics={name: metrics[name] for name in NAMES if name in metrics},
     )
+
+
+def _over_blocks(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Efficiency]:
+    """Return the efficiencies of launches in turns: a value of each block, and what these differ by.
+
+    Where no block has a launch of both, the times of the base are those of its mean launch, and what is a ratio to them
+    has no interval.
+    """
+    pair = comparable(base, group) if compared and not same else None
+    in_blocks = pair is not None and pair.paired
+    times = _times_of_each(pair.group if pair is not None and in_blocks else group)
+    base_times: Array | None = None
+    if same:
+        base_times = times
+    elif pair is not None and in_blocks:
+        base_times = _times_of_each(pair.base)
+    elif compared:
+        base_times = _times(base, np.arange(len(base))[None])
+    metrics = {}
+    for name, values in efficiency_factors(times, base_times).items():
+        logs = np.log(values)
+        over_blocks = ratio_over_blocks(logs) if in_blocks or same or name not in _OVER_BASE else None
+        interval = over_blocks.interval if over_blocks is not None else None
+        metrics[name] = Efficiency(value=math.exp(logs.mean()), interval=interval)
+    return metrics
+
+
+def _of_mean_launch(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Efficiency]:
+    """Return the efficiencies of the mean launch, with bootstraps over launches."""
+    base_times = _times(base, np.arange(len(base))[None]) if compared else None
+    values = efficiency_factors(_times(group, np.arange(len(group))[None]), base_times)
+    intervals = _intervals(group, base, compared=compared, same=same)
+    return {name: Efficiency(value=float(value[0]), interval=intervals.get(name)) for name, value in values.items()}
 
 
 def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Interval]:
@@ -257,9 +291,14 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
     if pair is not None and fewest >= FEWEST_LAUNCHES:
         base_drawn, group_drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
         metrics = efficiency_factors(_times(pair.group, group_drawn), _times(pair.base, base_drawn))
-        for name in (GLOBAL, COMPUTATION):
+        for name in _OVER_BASE:
             intervals[name] = percentiles(metrics[name], fewest)
     return intervals
+
+
+def _times_of_each(group: pd.DataFrame) -> Array:
+    """Return the times of each launch, as `_times` returns those of mean launches."""
+    return _times(group, np.arange(len(group))[:, None])
 
 
 def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
