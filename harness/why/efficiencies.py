@@ -263,7 +263,7 @@ def _over_blocks(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, sam
         base_times = _times(base, np.arange(len(base))[None])
     metrics = {}
     for name, values in efficiency_factors(times, base_times).items():
-        logs = np.log(values)
+        logs: Array = np.log(values)
         over_blocks = ratio_over_blocks(logs) if in_blocks or same or name not in _OVER_BASE else None
         interval = over_blocks.interval if over_blocks is not None else None
         metrics[name] = Efficiency(value=math.exp(logs.mean()), interval=interval)
