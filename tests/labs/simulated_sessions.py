@@ -38,7 +38,7 @@ def simulate_sessions(
     blocks: int = 3,
     losses: dict[str, float] | None = None,
     slower: float = 0.0,
-    first_day: int = 0,
+    first_day: float = 0,
 ) -> Measurement:
     """Return `sessions` of so many `blocks`, a day apart. `losses` are the parts of factors that are gone.
 
