@@ -31,6 +31,7 @@ _DEFAULTS = (ScatterSource.SAME_DAY, ScatterSource.DEFAULT)
 _CODES = {Verdict.REGRESSION: FAILED, Verdict.CANNOT_TELL: UNDECIDED}  # 0 of all others
 _OUTCOMES = {Verdict.REGRESSION: CaseOutcome.FAILED, Verdict.CANNOT_TELL: CaseOutcome.SKIPPED}
 _MOST_NAMED = 3
+_MOST_TILES = 5
 _LARGEST_THRESHOLD = 0.5  # of the option --threshold
 _EXPLAINED = (
     "A loss is of speed or efficiency; below 0 it is a gain. Each interval is the row's own, and holds what differs "
@@ -73,10 +74,7 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
             "other_work": check.other_work,
         },
         notes=(*_notes(check, stack), *skipped_notes(skipped)),
-        tiles=[
-            Fact(name=name, value=signed(slowdown), detail=f"loss; {_interval(interval)}")
-            for name, slowdown, interval in measured[:5]
-        ],
+        tiles=_tiles(check),
         facts=facts_of_two(reference, current),
         sections=[
             Section(title="Verdicts", name="verdicts", elements=[table, *figures]),
@@ -91,6 +89,15 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
         machine=machine_words(current.machine),
         suite=_suite(check),
     )
+
+
+def _tiles(check: SessionCheck) -> list[Fact]:
+    """Return the losses of the first screen, those of rows that decide first."""
+    rows = sorted(check.rows, key=lambda row: row.verdict != check.verdict)
+    return [
+        Fact(name=f"{row.quantity} {_place(row)}", value=signed(row.slowdown), detail=_interval(row.interval))
+        for row in rows[:_MOST_TILES]
+    ]
 
 
 def _sentence(check: SessionCheck) -> str:
