@@ -43,6 +43,10 @@ from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, ru
 
 # Run the ranks of a script as a process below this one: what they read, where they write, how they end.
 
+# Open MPI's way through libfabric, which is for messages between hosts, sleeps for a second in MPI_Init.
+_MESSAGES = "OMPI_MCA_btl"
+_LOCAL_MESSAGES = {_MESSAGES: os.environ.get(_MESSAGES, "^ofi")}
+_HASHES = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED") or "0"}  # a rank without them starts itself anew
 _GRACE_S = 10.0  # for mpirun to end its ranks
 
 
@@ -225,7 +229,9 @@ def run_command(options: RunOptions) -> Answer:
             make_logs(options.settings.logs)
         begin = time.monotonic()
         script_input = {INPUT: rank_input(here=start.here)}
-        environment = {**start.environment, **thread_limits(options.threads), **quiet, **script_input}
+        environment = {**start.environment, **thread_limits(options.threads), **quiet, **script_input, **_HASHES}
+        if start.here and record is None:
+            environment |= _LOCAL_MESSAGES
         code = run_ranks(command, environment, output=rank_output(), handles=handles, here=start.here)
     why = f" (a rank was {Local.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
     return _answer(script, layout.ranks, time.monotonic() - begin, code, record, why)

@@ -19,6 +19,8 @@ from harness.transparent.run_settings import RunSettings
 
 _PACKAGE = str(Path(__file__).parents[1])
 _FOREIGN = ("site-packages", "<frozen", "<string>", "__autograph_generated_file", _PACKAGE)  # TensorFlow makes strings
+EXEC = ("execv", "execve")
+"""The functions of `os` that all of Python's `os.exec...` call."""
 _STANDARD = sysconfig.get_path("stdlib")
 
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import runpy
 import secrets
 import socket
@@ -10,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,7 @@ from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import END, HangWatch
 from harness.comm.placement_check import observe
 from harness.comm.world import World
+from harness.schema.code_identity import user_files
 from harness.schema.own_code import find_policy
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
@@ -27,12 +31,13 @@ from harness.transparent.children import ChildProcesses, refuse_training_in_chil
 from harness.transparent.clocks import AgreedClocks, AgreedSignals, ClockLine, ClockSource, RankVariables, hear
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.own_modules import has_own
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, Refusals, script_place, wrapped
+from harness.transparent.patch import EXEC, HorovodScript, ImportHook, OwnRows, Refusals, put, script_place, wrapped
 from harness.transparent.private_files import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
 from harness.transparent.private_files import leave as leave_own_files
 from harness.transparent.rank_output import OwnRate, rank_output
 from harness.transparent.run_settings import RunSettings
-from harness.transparent.witness import STEPS, NoWitness, PeerRank, start_witness
+from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank, start_witness
+from harness.transparent.witness import enter as enter_witness
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -77,6 +82,7 @@ def _is_this_host(host: str) -> bool:
     return host in ("", "localhost", "0.0.0.0", "::", "::1", socket.gethostname()) or host.startswith("127.")
 
 
+_NEEDS_OWN_IMPORT = re.compile(rb"\b(environ|putenv|load_dotenv|mpi4py)\b")
 _PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever
 
 
@@ -268,6 +274,8 @@ class Session:
         settings = self.settings
         places = self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
+        is_on_one_host = len({place.host for place in places}) == 1
+        shares_import = is_on_one_host and self._imports_early()
         self.witness = (
             PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
             if self.world.rank
@@ -279,8 +287,27 @@ class Session:
                 cores,
                 steps=STEPS if settings.witness == "first" else math.inf,
                 patience_s=settings.hang_timeout / 2 or _PATIENCE_S,
+                forked=partial(run_alone, lambda _: self.script) if shares_import else None,
             )
         )
+
+    def _imports_early(self) -> bool:
+        """Import TensorFlow before the script does, for the witness too; return False where that is the script's.
+
+        It is where the script may set variables that TensorFlow reads then, has a TensorFlow of its own, or calls MPI,
+        which a process that is forked from a rank cannot do.
+        """
+        own_files = chain.from_iterable(files for _, files in user_files(self.point.workload))
+        if any(_NEEDS_OWN_IMPORT.search(file.read_bytes()) for file in own_files):
+            return False
+        if any(has_own(self.script.parent, name) for name in ("tensorflow", "keras")):
+            return False
+        try:
+            import keras  # noqa: F401
+            import tensorflow as tf  # noqa: F401
+        except Exception:  # noqa: BLE001 - the script's own import of it says so
+            return False
+        return True
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""
@@ -418,3 +445,19 @@ class Session:
     def batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
+
+
+def run_alone(prepare: Callable[[Point], Path]) -> None:
+    """Be the witness that rank 0 of a launch has started: run the script that `prepare` returns, alone."""
+    witness, (settings, point) = enter_witness()
+    session = Session(
+        world=World(comm=Alone(), rank=0, size=1),  # type: ignore[arg-type]
+        settings=settings,
+        script=prepare(point),
+        point=point,
+        began=time.monotonic(),
+        witness=witness,
+    )
+    for name in EXEC:
+        put(os, name, lambda *_: witness.end())
+    session.run()

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from harness.base.current_user import home_folder
@@ -79,6 +80,18 @@ def enter(script: Path, logs: Path, *, keep: str = "") -> RankFiles:
     if Entered.files is None:
         Entered.files = _enter(script, logs, keep)
     return Entered.files
+
+
+def enter_as_witness(script: Path, logs: Path) -> None:
+    """Give this process, a witness, files of its own; rank 0, at the other end of standard input, is told, and waits.
+
+    Where that is not possible, the process ends.
+    """
+    files = enter(script, logs)
+    if files.refusal:
+        sys.exit(f"no file tree of its own: {files.refusal}")
+    with Connection(os.dup(0)) as line:
+        line.send(files.place)
 
 
 def leave() -> None:
