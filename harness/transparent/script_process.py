@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 # replicas, no record.
 
 
-
 class ProcessEnds:
     """Has a script's `os._exit` end the run first, and keeps a rank from being replaced by another program.
 
