@@ -31,7 +31,7 @@ from harness.transparent.children import ChildProcesses, refuse_training_in_chil
 from harness.transparent.clocks import AgreedClocks, AgreedSignals, ClockLine, ClockSource, RankVariables, hear
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.own_modules import has_own
-from harness.transparent.patch import EXEC, HorovodScript, ImportHook, OwnRows, Refusals, put, script_place, wrapped
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, Refusals, end_at_exec, script_place, wrapped
 from harness.transparent.private_files import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
 from harness.transparent.private_files import leave as leave_own_files
 from harness.transparent.rank_output import OwnRate, rank_output
@@ -458,6 +458,5 @@ def run_alone(prepare: Callable[[Point], Path]) -> None:
         began=time.monotonic(),
         witness=witness,
     )
-    for name in EXEC:
-        put(os, name, lambda *_: witness.end())
+    end_at_exec(witness.end)
     session.run()

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import subprocess
+import sys
 import time
 from multiprocessing import Pipe
 
@@ -148,6 +149,25 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     first, second, both = ({*re.search("CORES (.*)", log)[1].split()} for log in logs)
     assert both == first | second
     assert not first & second or usable_cores() < 2
+
+
+IMPORTED = "import sys\nprint('IMPORTED', 'tensorflow' in sys.modules, flush=True)\n"
+SETTING = "import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'\n"
+
+
+@pytest.mark.mpi  # a rank's witness is forked from it
+@pytest.mark.slow
+@pytest.mark.parametrize(("head", "is_early"), [("", True), (SETTING, False)])
+def test_the_witness_shares_the_import_of_tensorflow_unless_the_script_sets_variables_for_it(head, is_early, tmp_path):
+    (tmp_path / "script.py").write_text(head + IMPORTED + FIT)
+    words = (sys.executable, "-m", "harness", "run", "-n", "2", "script.py")
+    finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    agreed = str(Note(code=NoteCode.WITNESS_AGREED, values={"steps": 12, "trainings": 1, "gap": 0.0}))
+    assert agreed.partition("apart by")[0] in finished.stderr
+    alone = (tmp_path / "harness-logs" / "witness.log").read_text()
+    assert f"IMPORTED {is_early}" in finished.stdout
+    assert f"IMPORTED {is_early}" in alone
 
 
 class Observer(PeerRank):
