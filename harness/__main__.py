@@ -41,9 +41,15 @@ def run_command_line(arguments: Sequence[str]) -> int:
         result = group.main(args=list(arguments), prog_name="harness", standalone_mode=False)
     except (UserError, RunError) as error:
         return _tell(error.exit_code, str(error))
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return BAD_INPUT
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "harness"
+        message = " ".join(error.format_message().split()).rstrip(".")
+        return _tell(BAD_INPUT, f"{message}; see `{where} --help`")
+    except click.ClickException as error:
+        return _tell(BAD_INPUT, error.format_message())
     except (KeyboardInterrupt, click.Abort):
         return _tell(INTERRUPTED, "interrupted; finished work is kept")
     except BrokenPipeError:  # the reader (head, less) has gone: nothing to tell, and nobody to tell it to

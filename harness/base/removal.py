@@ -134,8 +134,9 @@ def check_place(folder: Path, field: str) -> None:
         return
     if not folder.is_dir():
         raise UserError(f"{field} '{folder}' is not a folder: name a new or empty one")
-    names = sorted({entry.name for entry in folder.iterdir()} - _NOBODYS)
-    if names:
+    entries = {entry.name for entry in folder.iterdir()} - _NOBODYS
+    names = sorted(name for name in entries if not name.startswith(f"{MARK}{_STAGING}"))  # another rank's mark
+    if names and _read_mark(folder) is None:  # no other rank has made it meanwhile
         raise UserError(
             f"{field} '{folder}' has '{names[0]}' in it, which the harness did not make: name a new or empty folder"
         )

@@ -57,7 +57,27 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, entry.summary) for name, entry in entries], col_max=12)
 
 
+def show_versions(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    """Print the versions of the harness and of what it trains with, and end: the callback of ``--version``.
+
+    TensorFlow and MPI are not imported.
+    """
+    if not asked:
+        return
+    from harness.base.provenance import package_version
+    from harness.cli.terminal import echo
+    from harness.comm.mpi_library import mpi_version
+
+    echo(f"harness {__version__}")
+    echo(f"TensorFlow {package_version('tensorflow') or 'not installed'}")
+    echo(f"Keras {package_version('keras') or 'not installed'}")
+    echo(f"MPI: {mpi_version() or 'none'}")
+    context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="harness")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_versions, help="Show versions."
+)
 def main() -> None:
     """How well does synchronous TensorFlow training scale on this machine?"""

@@ -39,6 +39,7 @@ format_options: Callable[[Any], Any] = with_options(
         help="Write the answer for another tool too: junit or markdown, as far as it fits; repeatable.",
     ),
     click.option(
+        "-o",
         "--output",
         "outputs",
         multiple=True,
@@ -143,7 +144,7 @@ def answering(function: Callable[..., Answer]) -> Callable[..., int]:
     return with_options(
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document, all else on standard error."),
         click.option(
-            "--quiet", is_flag=True, help="Print the answer's sentence only, and its warnings on standard error."
+            "-q", "--quiet", is_flag=True, help="Print the answer's sentence only, and its warnings on standard error."
         ),
     )(command)
 

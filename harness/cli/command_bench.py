@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(name="bench")
 @click.option("--workloads", default="", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
-@click.option("--contenders", default="", help="Some contenders, such as bare,bound,gradients [default: all].")
+@click.option("--contenders", default="", help="Some contenders, such as bare,gradients [default: all].")
 @click.option("--horovod-python", metavar="PATH", help="A Python that has Horovod, with its mpirun beside it.")
 @click.option("--torch-python", metavar="PATH", help="A Python that has PyTorch, for DDP.")
 @click.option("--blocks", type=int, help="Starts of all contenders [default: what 15 minutes hold, at least 3].")

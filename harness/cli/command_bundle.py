@@ -39,7 +39,7 @@ def bundle_command() -> None:
     metavar="FILE:NAME",
     help="What looks like a secret in a file of the bundle and is none, as the refusal names it; repeatable.",
 )
-@click.option("--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
+@click.option("-o", "--output", type=UserPath(), help="The archive, .tar.gz [default: in REPORTS/bundles].")
 @context_options("results", "reports")
 @answering
 def write_command(sweep: tuple[str, ...], allow: tuple[str, ...], output: Path | None, context: Context) -> Answer:

@@ -38,7 +38,30 @@ _BLOCKS = 3  # of a check that has no more time
 _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks whether the verdict is sure
 
 
-@click.command(name="check", cls=GroupedCommand)
+@click.command(
+    name="check",
+    cls=GroupedCommand,
+    brief=(
+        "--against",
+        "--threshold",
+        "--until-sure",
+        "--other-machine",
+        "--scheduler",
+        "--site",
+        "--format",
+        "--output",
+        "--results",
+        "--baselines",
+        "--reports",
+        "--json",
+        "--quiet",
+    ),
+    examples=(
+        "harness check",
+        "harness check SWEEP --against BASELINE --threshold 5",
+        "harness check --until-sure 30 --format junit --output check.xml",
+    ),
+)
 @sweep_argument
 @click.option(
     "--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline, with SWEEP that of its study]."

@@ -14,7 +14,30 @@ from harness.cli.variant_training import VariantOptions, are_variants, train_var
 from harness.report.answer import Answer
 
 
-@click.command(name="compare", cls=GroupedCommand)
+@click.command(
+    name="compare",
+    cls=GroupedCommand,
+    brief=(
+        "--threshold",
+        "--budget",
+        "--dataset",
+        "--data",
+        "--model",
+        "--script",
+        "--batch-per-rank",
+        "--epochs",
+        "--samples",
+        "--nodes",
+        "--results",
+        "--reports",
+        "--json",
+    ),
+    examples=(
+        "harness compare SWEEP OTHER",
+        "harness compare here commit:HEAD~1 --dataset mnist --nodes 1,2",
+        "harness compare old.py new.py --nodes 1",
+    ),
+)
 @click.argument("sweep", nargs=-1, metavar="A B [C]...")
 @variant_options
 @format_options

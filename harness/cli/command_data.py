@@ -149,7 +149,7 @@ def info_command(dataset: str, context: Context) -> None:
 
 @data_command.command(name="clean")
 @click.option("--downloads", is_flag=True, help="Also remove the original files that `harness data fetch` brought.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def clean_command(downloads: bool, yes: bool) -> None:
     """Empty the cache of what is made again when it is needed; nothing may be training."""
     parts = {part: what for part, what in _CACHED.items() if part != "data" or downloads}

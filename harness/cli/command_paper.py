@@ -59,7 +59,30 @@ class PaperOptions:
     oversubscribe: bool
 
 
-@click.command(name="paper", cls=GroupedCommand)
+@click.command(
+    name="paper",
+    cls=GroupedCommand,
+    brief=(
+        "--workloads",
+        "--preset",
+        "--repeats",
+        "--epochs",
+        "--samples",
+        "--full",
+        "--nodes",
+        "--ranks-per-node",
+        "--scheduler",
+        "--site",
+        "--results",
+        "--reports",
+        "--json",
+    ),
+    examples=(
+        "harness paper",
+        "harness paper --workloads mnist-dnn,mnist-cnn --nodes 1,2",
+        "harness paper --full --nodes 1..8",
+    ),
+)
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
 @click.option(

@@ -11,7 +11,30 @@ from harness.cli.variant_training import VariantOptions, are_variants, train_var
 from harness.report.answer import Answer
 
 
-@click.command(name="policies", cls=GroupedCommand)
+@click.command(
+    name="policies",
+    cls=GroupedCommand,
+    brief=(
+        "--target",
+        "--threshold",
+        "--budget",
+        "--dataset",
+        "--data",
+        "--model",
+        "--batch-per-rank",
+        "--epochs",
+        "--samples",
+        "--nodes",
+        "--results",
+        "--reports",
+        "--json",
+    ),
+    examples=(
+        "harness policies sync=gradients sync=weights:epoch --dataset mnist --nodes 1,2",
+        "harness policies SWEEP OTHER --target 0.97",
+        "harness policies SWEEP OTHER --json",
+    ),
+)
 @click.argument("sweep", nargs=-1, required=True, metavar="SWEEP...")
 @click.option("--target", type=NumberRange(0, 1), help="Test accuracy to reach, such as 0.97.")
 @variant_options

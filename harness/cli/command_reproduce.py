@@ -17,7 +17,30 @@ if TYPE_CHECKING:
     from harness.bundle.repetition import ReproducedQuantity
 
 
-@click.command(name="reproduce", cls=GroupedCommand)
+@click.command(
+    name="reproduce",
+    cls=GroupedCommand,
+    brief=(
+        "--same-layout",
+        "--trust",
+        "--results",
+        "--data-dir",
+        "--scheduler",
+        "--site",
+        "--partition",
+        "--account",
+        "--walltime",
+        "--max-node-hours",
+        "--yes",
+        "--json",
+        "--quiet",
+    ),
+    examples=(
+        "harness reproduce SWEEP",
+        "harness reproduce SWEEP --here",
+        "harness reproduce bundle.zip --trust",
+    ),
+)
 @click.argument("name", metavar="LAUNCH|SWEEP|FILE")
 @click.option(
     "--same-layout/--here", default=True, show_default=True, help="On the recorded ranks, or on what fits here."

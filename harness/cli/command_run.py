@@ -29,7 +29,7 @@ from harness.base.removal import check_new_folder
 from harness.base.scratch import SCRATCH, Scratch
 from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
-from harness.cli.common_options import defaulted, mpi_option, option_group, refuse_bad_mpi, take
+from harness.cli.common_options import GroupedCommand, defaulted, mpi_option, option_group, refuse_bad_mpi, take
 from harness.cli.terminal import echo
 from harness.comm.harness_variables import EXIT_CODE_FILE
 from harness.report.answer import Answer, Banner, Table
@@ -185,7 +185,31 @@ class RunOptions:
     settings: RunSettings
 
 
-@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    name="run",
+    cls=GroupedCommand,
+    brief=(
+        "--ranks",
+        "--here",
+        "--threads",
+        "--sync",
+        "--batch",
+        "--gpus-per-rank",
+        "--verify",
+        "--logs",
+        "--record",
+        "--hang-timeout",
+        "--witness",
+        "--shared-files",
+        "--json",
+    ),
+    examples=(
+        "harness run -n 2 train.py",
+        "harness run -n 4 --batch global train.py --epochs 3",
+        "harness run -n 2 --record my-launch train.py",
+    ),
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.option("-n", "--ranks", type=int, help="MPI ranks [default: the machine's cores, or GPUs].")
 @click.option("--here", is_flag=True, help="Only on this host, also in a batch job of several nodes.")
 @defaulted("--threads", type=int, default=1, help="Cores, and TensorFlow threads, of a rank.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.base.command_context import Context
+from harness.base.current_user import UserPath
 from harness.base.errors import RunError
 from harness.base.removal import check_folder
 from harness.cli.answer_output import answering, format_options
@@ -26,6 +27,7 @@ from harness.cli.common_options import (
 )
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
+from harness.cli.study_file import read_study_options
 from harness.cli.terminal import echo
 from harness.cli.training_options import (
     LayoutOptions,
@@ -124,7 +126,33 @@ class SweepOptions:
     network: str | None
 
 
-@click.command(name="sweep", cls=GroupedCommand)
+@click.command(
+    name="sweep",
+    cls=GroupedCommand,
+    brief=(
+        "--dataset",
+        "--data",
+        "--model",
+        "--script",
+        "--batch-per-rank",
+        "--global-batch",
+        "--epochs",
+        "--samples",
+        "--nodes",
+        "--ranks-per-node",
+        "--repeats",
+        "--site",
+        "--dry-run",
+    ),
+    examples=(
+        "harness sweep --dataset mnist --nodes 1..2",
+        "harness sweep --dataset higgs --nodes 1..8 --global-batch 64 --dry-run",
+        "harness sweep --script train.py --nodes 1,2,4",
+    ),
+)
+@click.argument(
+    "study", type=UserPath(), required=False, is_eager=True, expose_value=False, callback=read_study_options
+)
 @workload_options
 @layout_options
 @spread(
@@ -152,8 +180,9 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
     """Plan, launch, collect and report a scaling study; the last line is the report's path.
 
     On one machine a core stands for a node; where Slurm, PBS or Flux is, all node counts train in one job. The same
-    command again runs only what is missing or failed. Exit code 0: there is an answer; 1: launches failed; 2: bad
-    input; 3: launches ran, and the times of none are valid.
+    command again runs only what is missing or failed. STUDY is a .toml file of these options; those of the command
+    line come first. Exit code 0: there is an answer; 1: launches failed; 2: bad input; 3: launches ran, and the times
+    of none are valid.
     """
     from harness.prediction.network_cost import read_links
     from harness.sweep.execute import write_scripts
@@ -182,7 +211,6 @@ def _build(
     layouts, refused = build_layouts(options.layouts, submission, oversubscribe=options.oversubscribe)
     if not options.batch.request["container"]:
         refuse_bad_mpi()
-    fetch_for(workload, context.data_dir)
     repeats = options.repeats
     if repeats is None:
         repeats = FEWEST_LAUNCHES
@@ -197,14 +225,15 @@ def _build(
     sweep = Sweep(
         workload=workload,
         layouts=layouts,
-        data_id=datasets.locate(workload, context.data_dir).data_id,
+        data_id="",
         settings=settings,
         scheduler=submission.scheduler,
         repeats=repeats,
         scaling=options.scaling or usual_scaling(workload.preset),
         oversubscribe=options.oversubscribe,
     )
-    return sweep, refused
+    fetch_for(workload, context.data_dir)  # only what has been checked is worth a download
+    return replace(sweep, data_id=datasets.locate(workload, context.data_dir).data_id), refused
 
 
 def _run(

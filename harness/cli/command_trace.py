@@ -21,7 +21,7 @@ from harness.schema.sweep_folder import LaunchFolder
 @click.command(name="trace")
 @click.argument("sweep", required=False, metavar="[LAUNCH|SWEEP]")
 @click.option("--epochs", metavar="COUNTS", help="Epochs to draw, such as 1..3 [default: all].")
-@click.option("--output", type=UserPath(), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
+@click.option("-o", "--output", type=UserPath(), help="The file [default: REPORTS/traces/LAUNCH.json.gz].")
 @context_options("results", "reports")
 @answering
 def trace_command(sweep: str | None, epochs: str | None, output: Path | None, context: Context) -> Answer:

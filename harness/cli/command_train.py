@@ -47,7 +47,30 @@ class TrainOptions:
     hang_timeout: float
 
 
-@click.command(name="train", cls=GroupedCommand)
+@click.command(
+    name="train",
+    cls=GroupedCommand,
+    brief=(
+        "--dataset",
+        "--data",
+        "--model",
+        "--preset",
+        "--optimizer",
+        "--learning-rate",
+        "--batch-per-rank",
+        "--global-batch",
+        "--epochs",
+        "--samples",
+        "--sync",
+        "--threads",
+        "--record",
+    ),
+    examples=(
+        "harness train --dataset mnist",
+        "mpirun -n 2 harness train --dataset mnist --epochs 3",
+        "harness train --data file.csv --label income --record my-launch",
+    ),
+)
 @workload_options
 @context_options("data_dir")
 @defaulted("--threads", type=int, default=1, help="TensorFlow threads per rank.")

@@ -37,18 +37,62 @@ class GroupedOption(click.Option):
         self.common = common
 
 
+_ALL = "harness.help_all"  # in the context's `meta` where --help-all asked for the help
+
+
+def _show_all(context: click.Context, option: click.Parameter, value: bool) -> None:
+    """Print the help with every option, and end."""
+    if value and not context.resilient_parsing:
+        context.meta[_ALL] = True
+        echo(context.get_help())
+        context.exit()
+
+
 class GroupedCommand(click.Command):
-    """A command of many options: its help has a section for each group of them."""
+    """A command of many options: its help has a section for each group of them.
+
+    ``--help`` shows the options called `brief` and the `examples`, command lines of it; ``--help-all`` shows every
+    option.
+    """
+
+    def __init__(self, *names: Any, brief: tuple[str, ...], examples: tuple[str, ...], **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.brief = brief
+        self.examples = examples
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, ``--help-all`` after click's own ``--help``."""
+        help_all = click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+            help="Show all options.",
+        )
+        return [*super().get_params(ctx), help_all]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a group at the end."""
+        listed = self.get_params(ctx)
+        if _ALL not in ctx.meta:
+            brief = (*self.brief, *ctx.help_option_names, "--help-all")
+            listed = [option for option in listed if set(option.opts) & set(brief)]
         for group in (*GROUPS, ""):
-            options = [option for option in self.get_params(ctx) if getattr(option, "group", "") == group]
+            options = [option for option in listed if getattr(option, "group", "") == group]
             options.sort(key=lambda option: not getattr(option, "common", False))
             records = [record for option in options if (record := option.get_help_record(ctx)) is not None]
             if records:
                 with formatter.section(group or "Options"):
                     formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, each on a line of its own, and where the other options are."""
+        with formatter.section("Examples"):
+            for example in self.examples:
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+        if _ALL not in ctx.meta:
+            formatter.write("\nmore: --help-all\n")
 
 
 def setting(*names: str, group: str, **settings: Any) -> Option:
@@ -194,9 +238,9 @@ def given_command() -> str:
         if isinstance(parameter, click.Argument):
             arguments += map(str, values)
         elif isinstance(value, bool):
-            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+            words.append(parameter.opts[-1] if value else parameter.secondary_opts[0])
         else:
-            words += [word for part in values for word in (parameter.opts[0], str(part))]
+            words += [word for part in values for word in (parameter.opts[-1], str(part))]
     return shlex.join([*words, *arguments])
 
 
@@ -268,7 +312,7 @@ def refuse_given(reason: str, *names: str) -> None:
     for option in context.command.params:
         name = option.name or ""
         if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UserError(f"{reason}: leave out {option.opts[0]}")
+            raise UserError(f"{reason}: leave out {option.opts[-1]}")
 
 
 # Values of options as users write them: lists of counts (``1..8``), words quoted as in a shell, and no secrets.

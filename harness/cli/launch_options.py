@@ -80,7 +80,7 @@ batch_options = option_group(
     *field_options(JobRequest, WHERE),
     where("--template", help="Your own job script template, instead of jobs/templates."),
     where("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before costing more."),
-    where("--yes", is_flag=True, help="Do not ask."),
+    where("-y", "--yes", is_flag=True, help="Do not ask."),
 )
 
 

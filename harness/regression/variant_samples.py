@@ -19,7 +19,7 @@ from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE, Com
 from harness.regression.measurement import Values, as_cost, as_slowdown
 from harness.schema.layout import Layout
 
-MEAN = ", mean of all rounds"
+MEAN = ", all rounds"
 LOOKS = (3, 4, 6, 8, 12, 16)
 """The numbers of blocks after which the ratios are looked at; an interval over blocks needs 3."""
 ERROR = 0.025  # on either side, over all rows and looks of a comparison

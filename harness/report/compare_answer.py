@@ -29,6 +29,9 @@ from harness.report.run_words import machine_words
 from harness.schema.setting_words import distinguishing_names
 
 _HEADINGS = ("Quantity", "Ranks", "First", "Other", "Gain", "95 % CI", "Launches", "Meaning")
+_NAME = "Variant or sweep"
+_WIDE = ("Launches",)  # of a terminal's 80 columns
+_WIDE_OF_SEVERAL = ("First", "Other", "Launches")
 _APART = (
     "launched in different sessions, between which the machine's speed changes too: variants (commits, scripts, "
     "settings, environments, Pythons) are trained in turns by `harness compare commit:COMMIT here`"
@@ -216,16 +219,19 @@ def _ratios(table: Table, comparisons: Sequence[_Pair]) -> list[Element]:
 
 def _table(comparisons: Sequence[_Pair], note: str) -> Table:
     is_several = len(comparisons) > 1
+    headings = (_NAME, *_HEADINGS) if is_several else _HEADINGS
+    wide = _WIDE_OF_SEVERAL if is_several else _WIDE
     rows: list[tuple[str, ...]] = []
     for comparison in comparisons:
         rows += comparison.table_rows()
     return Table(
         title=f"{' and '.join(comparison.name for comparison in comparisons)} against {comparisons[0].first}",
-        headings=(*(["Sweep"] if is_several else []), *_HEADINGS),
+        headings=headings,
         rows=rows,
         tones={BETTER: "good", WORSE: "bad"},
         left=2 if is_several else 1,
         note=note,
+        wide=[headings.index(heading) for heading in wide],
     )
 
 

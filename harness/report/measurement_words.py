@@ -101,7 +101,7 @@ def compared_cells(row: ComparedRow, change: float, ends: tuple[float, float] | 
         str(row.layout.ranks) if row.layout else "all",
         *(quantity_value(row.quantity, value) for value in row.values),
         signed(change),
-        units.NONE if ends is None else " to ".join(map(signed, ends)),
+        units.NONE if ends is None else f"{100 * ends[0]:+.1f} to {signed(ends[1])}",
         f"{row.launches[1]} against {row.launches[0]}",
         verdict,
     )

@@ -108,8 +108,8 @@ _SENTENCES = {
     NoteCode.NOT_COMPILED_BY_XLA: "jit_compile is left out: XLA has no allreduce on CPUs",
     NoteCode.STRATEGY_LEFT_OUT: "a tf.distribute strategy of one replica is left out: the ranks take its place",
     NoteCode.REPLICAS_DIFFER: "replicas identical: no ({reason})",
-    NoteCode.NO_WITNESS: "no witness has compared the training with that of one process: `harness run` without a "
-    "record has one",
+    NoteCode.NO_WITNESS: "no witness has compared the training with that of one process (a run of `harness run` has "
+    "none with --witness off, --record, --shared-files, a GPU for each rank or averaged weights)",
     NoteCode.WITNESS_AGREED: "a witness, the script alone and undivided, had the same gradients and numbers in its "
     "first {steps} steps (trainings: {trainings}; apart by {gap:.1e} at most)",
     NoteCode.WITNESS_SAW_NOTHING: "no witness has judged the training: it has seen no gradients of the script",

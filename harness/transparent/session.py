@@ -399,6 +399,7 @@ class Session:
             raise RunError("this rank never imported TensorFlow")
         self.witness.end()
         runtime, measured = self.installed
+        self.note_missing_witness(runtime)
         sha256 = (compare_replicas(runtime) if HorovodScript.active else runtime.verify()) or ""
         if sha256 and self.world.size > 1 and self.world.rank == 0:
             print(f"replicas identical: yes (sha256 {sha256[:16]})", flush=True)
@@ -406,6 +407,12 @@ class Session:
             print(f"harness: {runtime.fusion.count}", file=sys.stderr, flush=True)
         if self.settings.record is not None:
             self._record(runtime, measured, sha256, self.settings.record)
+
+    def note_missing_witness(self, runtime: "Runtime") -> None:
+        """Note that a training on several ranks had no witness: its good end does not say that it was judged equal."""
+        had_witness = isinstance(self.witness, PeerRank)
+        if self.world.size > 1 and not had_witness and not HorovodScript.active:
+            runtime.note(Note(code=NoteCode.NO_WITNESS))
 
     def _record(self, runtime: "Runtime", measured: "FitObservations", sha256: str, folder: Path) -> None:
         from harness.transparent.script_record import ScriptObservations, write_record
@@ -415,7 +422,6 @@ class Session:
         if not any(self.world.comm.allgather(bool(measured.epochs))):
             measured.measure_loop(runtime, self.point, self.batches_of_a_step())
             own_loop = [Note(code=NoteCode.OWN_LOOP)]
-        unwatched = [Note(code=NoteCode.NO_WITNESS)] * (self.world.size > 1 and not HorovodScript.active)
         factor = self.batches_of_a_step()
         seen = ScriptObservations(
             started=self.started,
@@ -428,7 +434,6 @@ class Session:
                 *self.file_notes,
                 *runtime.notes,
                 *own_loop,
-                *unwatched,
                 *(note for reduction in reductions for note in reduction.notes),
             ),
             import_s=self.import_s,

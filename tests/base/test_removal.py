@@ -137,6 +137,25 @@ def test_a_folder_with_others_files_is_no_place(tmp_path: Path) -> None:
     assert (tmp_path / "new/results" / MARK).exists()
 
 
+def test_a_place_that_another_rank_makes_meanwhile_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mark is not there yet, or comes while its entries are read."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / f"{MARK}.harness-abcdefgh").touch()
+    check_place(tmp_path / "logs", "--logs")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others/mine").touch()
+    read_entries = Path.iterdir
+
+    def marked_before_it_is_read(folder: Path) -> Iterator[Path]:
+        make_place(folder, "--logs", is_ours=True)
+        return read_entries(folder)
+
+    with pytest.raises(UserError):
+        check_place(tmp_path / "others", "--logs")
+    monkeypatch.setattr(Path, "iterdir", marked_before_it_is_read)
+    check_place(tmp_path / "others", "--logs")
+
+
 @pytest.mark.parametrize("kind", ["unmarked", "link", "outside", "more", "place", "foreign mark"])
 def test_only_folders_of_ours_are_removed(tmp_path: Path, kind: str) -> None:
     below = tmp_path / "below"

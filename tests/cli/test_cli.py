@@ -8,7 +8,10 @@ import pytest
 
 from harness import cli
 from harness.__main__ import run_command_line
+from harness.base import __version__
+from harness.base.provenance import package_version
 from harness.cli import COMMANDS, MAKE
+from harness.comm.mpi_library import mpi_version
 
 HEAVY = ("tensorflow", "keras", "mpi4py", "pandas", "matplotlib", "pyarrow", "scipy", "sklearn")
 
@@ -17,9 +20,20 @@ def harness(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, check=False)
 
 
-def test_help_imports_nothing_heavy():
+def test_the_versions_are_those_of_what_is_installed() -> None:
+    shown = harness("--version")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    ours, tensorflow, keras, mpi = shown.stdout.splitlines()
+    assert ours.split() == ["harness", __version__]
+    assert tensorflow.split() == ["TensorFlow", package_version("tensorflow")]
+    assert keras.split() == ["Keras", package_version("keras")]
+    assert mpi.removeprefix("MPI: ") == mpi_version()
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_versions_import_nothing_heavy(option: str) -> None:
     program = (
-        "import sys; sys.argv = ['harness', '--help']\n"
+        f"import sys; sys.argv = ['harness', '{option}']\n"
         "from harness.__main__ import main\n"
         "try: main()\nexcept SystemExit: pass\n"
         f"heavy = [name for name in {HEAVY} if name in sys.modules]\n"
@@ -27,7 +41,7 @@ def test_help_imports_nothing_heavy():
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
-    assert all(name in finished.stdout for name in COMMANDS)
+    assert option == "--version" or all(name in finished.stdout for name in COMMANDS)
 
 
 def test_every_module_of_a_command_is_in_the_list():

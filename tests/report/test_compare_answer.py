@@ -3,10 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.sessions import STEP
+from harness.cli.answer_output import print_answer
 from harness.regression.launch_comparison import ALIKE, OPEN, WORSE, ComparedRow
 from harness.regression.measurement import measured_in, state_names
+from harness.regression.variant_samples import MEAN
 from harness.regression.variant_turns import Comparison, Spent
 from harness.regression.variants import Variant
 from harness.report.compare_answer import side_names, variants_answer
@@ -89,6 +93,29 @@ def test_each_variant_stands_beside_the_first_with_what_differs(tmp_path: Path) 
     page = write_page(answer, tmp_path / "reports").page
     assert page is not None
     says(str(Text(page.read_text())), "--nodes 2", "-20.0 %", "worse", "alike")
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_terminal_of_80_columns_breaks_no_line_of_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], others: int
+) -> None:
+    widest = replace(row(0.234, WORSE, 0.1), quantity=STEP + MEAN, values=(0.1234, 0.1611), launches=(16, 16))
+    comparison = compared(tmp_path / "x", *[widest] * others)
+    print_answer(variants_answer(comparison, "harness compare"), quiet=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if widest.quantity in line]
+    assert len(lines) == others
+    for line in lines:
+        says(line, "-23.4", "-33.4", "-13.4", WORSE)
+        assert len(line) <= 80
+
+
+def test_a_long_name_breaks_in_its_own_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = compared(tmp_path / "x", row(0.2, WORSE), row(0.0, ALIKE))
+    long_name = replace(comparison.variants[2], name="python:/opt/tensorflow-2.20/of/the/site/bin/python")
+    comparison = replace(comparison, variants=(*comparison.variants[:2], long_name))
+    print_answer(variants_answer(comparison, "harness compare"), quiet=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if STEP in line]
+    says(lines[1], "python:/opt", "+0.0", "-1.0 to +1.0", ALIKE)
 
 
 def test_variants_that_are_sure_need_no_further_block(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def harness(package: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_and_the_settings_of_make_have_it(package: Path) -> None:
     for command in ("sweep", "train"):
-        words = harness(package, command, "--help").stdout.split()
+        words = harness(package, command, "--help-all").stdout.split()
         assert words[words.index("--clip-norm") + 1] == "FLOAT"
     shown = harness(package, "make", "help").stdout
     assert " CLIP_NORM=" in shown

@@ -112,8 +112,9 @@ def test_the_next_command_finds_what_a_killed_one_was_submitting(
             time.sleep(0.5)
         finally:
             second.kill()
+    # A submission that is given up before the queue has taken it is made again: what counts is what the queue has.
     assert set(queue.names.values()) == {1}
-    assert queue.submissions == JOBS[mode]
+    assert queue.names.total() == JOBS[mode]
 
 
 def test_a_scheduler_that_does_not_say_whether_it_has_a_job_ends_the_command_and_the_next_one_asks_first(

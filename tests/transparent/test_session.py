@@ -15,6 +15,7 @@ from harness.transparent.patch import HorovodScript
 from harness.transparent.private_files.file_mechanism import RankFiles
 from harness.transparent.run_settings import RunSettings
 from harness.transparent.session import OwnPorts, Session
+from harness.transparent.witness import PeerRank
 from tests.labs.alike_ranks import AlikeComm
 
 
@@ -48,6 +49,26 @@ def test_a_recorded_run_and_a_script_of_horovods_words_have_none(script, tmp_pat
     assert not session(script, witness="first", record=tmp_path / "record").wants_witness()
     script.write_text("import horovod\n")
     assert not session(script, witness="first").wants_witness()
+
+
+@pytest.mark.parametrize(
+    ("size", "has_witness", "codes"),
+    [(2, False, [NoteCode.NO_WITNESS]), (2, True, []), (1, False, [])],
+)
+def test_a_training_that_no_witness_could_judge_is_not_said_to_be_judged(script, size, has_witness, codes):
+    running = session(script, size, witness="off")
+    if has_witness:
+        running.witness = PeerRank()
+    notes = []
+    running.note_missing_witness(SimpleNamespace(note=notes.append))
+    assert [note.code for note in notes] == codes
+
+
+def test_a_script_for_horovod_is_not_said_to_lack_a_witness(script, monkeypatch):
+    monkeypatch.setattr(HorovodScript, "active", True)
+    notes = []
+    session(script).note_missing_witness(SimpleNamespace(note=notes.append))
+    assert not notes
 
 
 def test_a_step_takes_as_many_of_the_scripts_batches_as_the_batch_is_whose(script, monkeypatch):

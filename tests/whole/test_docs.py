@@ -47,6 +47,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("train.py", "results/probes/NAME/probe.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    study = (ROOT / "docs/study.md").read_text().partition("```toml\n")[2]
+    (tmp_path / "study.toml").write_text(study.partition("```")[0])  # the commands of the page read what it shows
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -104,7 +106,7 @@ def test_cheap_targets_run(target: str, tmp_path: Path) -> None:
 
 def test_the_lists_of_settings_are_the_registries() -> None:
     page = PAGES["settings.md"]
-    shown = CliRunner().invoke(main, ["sweep", "--help"], terminal_width=400).output
+    shown = CliRunner().invoke(main, ["sweep", "--help-all"], terminal_width=400).output
     settings = settings_of(main.get_command(click.Context(main), "sweep"))
     for name in (*datasets.dataset_names(), *PRESETS, *(policy.form.split(" ")[0] for policy in POLICIES)):
         assert f"`{name}`" in page and name in shown, name

@@ -69,6 +69,7 @@ INSTEAD = {
     "report SWEEP --network": f"report {RECORDS.name} --network",
     "--dataset mnist --nodes 1,2 --format": "--dataset mnist --nodes 1,2 --dry-run --format",
     "harness sweep --dataset mnist --nodes 1..2": "harness sweep --dataset mnist --nodes 1..2 --dry-run",
+    "harness sweep study.toml": "harness sweep study.toml --dry-run",
     "trace LAUNCH": f"trace {RECORDS.name}",
     "SWEEP --base 16": f"{RECORDS.name} --base 1",
 }
@@ -81,6 +82,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file.csv").write_text("size,id,name,label,income\n1,1,a,0,<=50K\n2,2,b,1,>50K\n3,3,c,0,<=50K\n")
     (tmp_path / "image.sif").touch()
+    (study,) = re.findall(r"^```toml\n(.*?)^```", PAGES["study.md"], re.MULTILINE | re.DOTALL)
+    (tmp_path / "study.toml").write_text(study)
     for name in ("train.py", "old.py", "new.py"):
         shutil.copy(SCRIPT, tmp_path / name)
     (model,) = re.findall(r"^```python\n(.*?)^```", PAGES["own-data.md"], re.MULTILINE | re.DOTALL)

@@ -15,7 +15,7 @@ BEGIN, END = "<!-- settings: from tests/whole/test_docs_settings.py -->\n", "<!-
 
 
 def tables() -> str:
-    """Return the settings of `make sweep` as Markdown: a table for each group of `harness sweep --help`."""
+    """Return the settings of `make sweep` as Markdown: a table for each group of `harness sweep --help-all`."""
     rows: dict[str, list[str]] = {group: [] for group in (*GROUPS, "")}
     told: set[int] = set()
     for name, parameter in settings_of(main.get_command(click.Context(main), "sweep")).items():

@@ -52,7 +52,7 @@ def train(width):
     model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(width), keras.layers.Dense(1)])
     model.compile('sgd', 'mse')
     return model.fit(x, r, batch_size=30, epochs=20, verbose=0).history['loss'][-1]
-with concurrent.futures.ThreadPoolExecutor(2) as threads: report(loss=list(threads.map(train, (3, 5))))
+with concurrent.futures.ThreadPoolExecutor(2) as threads: report(loss=list(threads.map(train, (3, 3))))
 """
 
 _OWN_MPI = """
