@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import runpy
 import secrets
 import socket
@@ -29,6 +28,7 @@ from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.clocks import AgreedClocks, AgreedSignals, ClockLine, ClockSource, RankVariables, hear
+from harness.transparent.early_import import import_early
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.own_modules import has_own
 from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, Refusals, end_at_exec, script_place, wrapped
@@ -82,7 +82,6 @@ def _is_this_host(host: str) -> bool:
     return host in ("", "localhost", "0.0.0.0", "::", "::1", socket.gethostname()) or host.startswith("127.")
 
 
-_NEEDS_OWN_IMPORT = re.compile(rb"\b(environ|putenv|load_dotenv|mpi4py)\b")
 _PATIENCE_S = 60.0  # for a witness, where ranks are waited for for ever
 
 
@@ -117,8 +116,22 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if not self.witness.is_witness and self.wants_witness():
-            self._call_witness()
+        with rank_output(self.world.rank, self.settings.logs) as self._speak:
+            if not self.witness.is_witness and self.wants_witness():
+                self._call_witness()
+            self._prepare()
+            ImportHook(self._install).install()
+            self._offer_horovod()
+            self._read_own_rate()
+            try:
+                runpy.run_path(str(self.script), run_name="__main__")
+            except SystemExit as end:
+                self.end(end.code)
+            else:
+                self.end(0)
+
+    def _prepare(self) -> None:
+        """Put in place what the script meets before it imports TensorFlow; all ranks together."""
         self._seed = common_seed(self._agree)
         # A folder of this run's own: two runs may have the same folder for their output.
         token = self._agree(secrets.token_hex(4))
@@ -145,20 +158,9 @@ class Session:
         self._own = OwnRows(self.settings)
         if several:
             self._own.install()
-        with rank_output(self.world.rank, self.settings.logs) as self._speak:
-            if several:
-                self.part_files()
-            if several:
-                self._keep_children_apart()
-            ImportHook(self._install).install()
-            self._offer_horovod()
-            self._read_own_rate()
-            try:
-                runpy.run_path(str(self.script), run_name="__main__")
-            except SystemExit as end:
-                self.end(end.code)
-            else:
-                self.end(0)
+        if several:
+            self.part_files()
+            self._keep_children_apart()
 
     def end(self, status: str | int | None) -> None:
         """End the run of a script that has ended with `status`, as `sys.exit` takes it.
@@ -275,7 +277,7 @@ class Session:
         places = self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
         is_on_one_host = len({place.host for place in places}) == 1
-        shares_import = is_on_one_host and self._imports_early()
+        shares_import = is_on_one_host and not self._calls_mpi() and import_early(self.script)
         self.witness = (
             PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
             if self.world.rank
@@ -291,23 +293,10 @@ class Session:
             )
         )
 
-    def _imports_early(self) -> bool:
-        """Import TensorFlow before the script does, for the witness too; return False where that is the script's.
-
-        It is where the script may set variables that TensorFlow reads then, has a TensorFlow of its own, or calls MPI,
-        which a process that is forked from a rank cannot do.
-        """
+    def _calls_mpi(self) -> bool:
+        """Tell whether the script's own files name mpi4py: a process that is forked from a rank cannot call MPI."""
         own_files = chain.from_iterable(files for _, files in user_files(self.point.workload))
-        if any(_NEEDS_OWN_IMPORT.search(file.read_bytes()) for file in own_files):
-            return False
-        if any(has_own(self.script.parent, name) for name in ("tensorflow", "keras")):
-            return False
-        try:
-            import keras  # noqa: F401
-            import tensorflow as tf  # noqa: F401
-        except Exception:  # noqa: BLE001 - the script's own import of it says so
-            return False
-        return True
+        return any(b"mpi4py" in file.read_bytes() for file in own_files)
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""

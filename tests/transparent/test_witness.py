@@ -151,23 +151,38 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     assert not first & second or usable_cores() < 2
 
 
-IMPORTED = "import sys\nprint('IMPORTED', 'tensorflow' in sys.modules, flush=True)\n"
+WORDS = "import sys\nprint('WORDS', sys.orig_argv, flush=True)\n"
 SETTING = "import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'\n"
+HIDDEN_MPI = "import importlib\nimportlib.import_module('mpi4' + 'py.MPI').COMM_WORLD.Get_rank()\n"
+AGREED = str(Note(code=NoteCode.WITNESS_AGREED, values={"steps": 6, "trainings": 1, "gap": 0.0})).partition(
+    "apart by"
+)[0]
 
 
 @pytest.mark.mpi  # a rank's witness is forked from it
 @pytest.mark.slow
-@pytest.mark.parametrize(("head", "is_early"), [("", True), (SETTING, False)])
-def test_the_witness_shares_the_import_of_tensorflow_unless_the_script_sets_variables_for_it(head, is_early, tmp_path):
-    (tmp_path / "script.py").write_text(head + IMPORTED + FIT)
+@pytest.mark.parametrize(
+    ("source", "is_forked", "note"),
+    [
+        (FIT + WORDS, True, AGREED),
+        (SETTING + FIT + WORDS, False, AGREED),
+        (FIT + WORDS + "from mpi4py import MPI\nassert MPI.COMM_WORLD.Get_size() == 1\n", False, AGREED),
+        (HEAD + WORDS + HIDDEN_MPI + FIT, True, str(Note(code=NoteCode.WITNESS_SAW_NOTHING))),
+    ],
+    ids=["plain", "variables", "MPI", "hidden MPI"],
+)
+def test_the_witness_is_forked_where_nothing_can_come_before_the_import_of_tensorflow(
+    source, is_forked, note, tmp_path
+):
+    (tmp_path / "script.py").write_text(source)
     words = (sys.executable, "-m", "harness", "run", "-n", "2", "script.py")
     finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-3000:]
-    agreed = str(Note(code=NoteCode.WITNESS_AGREED, values={"steps": 12, "trainings": 1, "gap": 0.0}))
-    assert agreed.partition("apart by")[0] in finished.stderr
-    alone = (tmp_path / "harness-logs" / "witness.log").read_text()
-    assert f"IMPORTED {is_early}" in finished.stdout
-    assert f"IMPORTED {is_early}" in alone
+    assert note in finished.stderr
+    of_rank = re.findall("WORDS .*", finished.stdout)
+    of_witness = re.findall("WORDS .*", (tmp_path / "harness-logs" / "witness.log").read_text())
+    assert len(of_rank) == len(of_witness) == 1
+    assert (of_rank == of_witness) == is_forked
 
 
 class Observer(PeerRank):

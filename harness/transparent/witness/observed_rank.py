@@ -369,6 +369,7 @@ def _fork(line: Connection, output: BinaryIO, script: Path, logs: Path, run: Cal
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         for name in [name for name in os.environ if name.startswith(_MPI)]:
             del os.environ[name]
+        _forget_mpi()
         enter_as_witness(script, logs)
         run()
     except BaseException:  # noqa: BLE001 - whatever the script ends with is for the log
@@ -377,3 +378,10 @@ def _fork(line: Connection, output: BinaryIO, script: Path, logs: Path, run: Cal
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _forget_mpi() -> None:
+    """Have this process, which is forked from a rank, import no mpi4py: what it sent would go to the ranks."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "mpi4py":
+            sys.modules[name] = None  # type: ignore[assignment]  # Python's word for a module that is not to be found
