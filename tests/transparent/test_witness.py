@@ -154,9 +154,8 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
 WORDS = "import sys\nprint('WORDS', sys.orig_argv, flush=True)\n"
 SETTING = "import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'\n"
 HIDDEN_MPI = "import importlib\nimportlib.import_module('mpi4' + 'py.MPI').COMM_WORLD.Get_rank()\n"
-AGREED = str(Note(code=NoteCode.WITNESS_AGREED, values={"steps": 6, "trainings": 1, "gap": 0.0})).partition(
-    "apart by"
-)[0]
+_AGREEMENT = Note(code=NoteCode.WITNESS_AGREED, values={"steps": 6, "trainings": 1, "gap": 0.0})
+AGREED = str(_AGREEMENT).partition("apart by")[0]
 
 
 @pytest.mark.mpi  # a rank's witness is forked from it
