@@ -321,7 +321,8 @@ def start_witness(
     from this process, and calls `forked`, or is a new Python where that is None. So is a second one, which computes
     with other kernels: TensorFlow chooses them when it is imported.
     """
-    script, logs = script.absolute(), logs.absolute()
+    script = script.absolute()
+    logs = logs.absolute()
 
     def spawn(name: str, **switches: str) -> Connection:
         ours, theirs = Pipe()
@@ -364,12 +365,13 @@ def _fork(line: Connection, output: BinaryIO, script: Path, logs: Path, run: Cal
         return pid
     try:
         os.setsid()
-        for descriptor, file in enumerate((line, output, output)):
-            os.dup2(file.fileno(), descriptor)
+        for descriptor, source in enumerate((line.fileno(), output.fileno(), output.fileno())):
+            os.dup2(source, descriptor)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         for name in [name for name in os.environ if name.startswith(_MPI)]:
             del os.environ[name]
-        _forget_mpi()
+        for name in [name for name in sys.modules if name.partition(".")[0] == "mpi4py"]:
+            sys.modules[name] = None  # type: ignore[assignment]  # not to be found: what it sent would go to the ranks
         enter_as_witness(script, logs)
         run()
     except BaseException:  # noqa: BLE001 - whatever the script ends with is for the log
@@ -378,10 +380,3 @@ def _fork(line: Connection, output: BinaryIO, script: Path, logs: Path, run: Cal
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-def _forget_mpi() -> None:
-    """Have this process, which is forked from a rank, import no mpi4py: what it sent would go to the ranks."""
-    for name in list(sys.modules):
-        if name.partition(".")[0] == "mpi4py":
-            sys.modules[name] = None  # type: ignore[assignment]  # Python's word for a module that is not to be found
