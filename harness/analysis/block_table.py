@@ -21,6 +21,10 @@ from harness.analysis.confidence_intervals import (
 )
 from harness.analysis.turn_blocks import BlockTimes
 
+# What is read of a launch: the frame has fifty columns, and is divided by layouts again and again.
+_COLUMNS = ["layout", "run", "repeat", "steps", "session_begin", "session_end"]
+_COLUMNS += ["disturbed", "seconds", "ran_seconds", "turn_block"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutTimes:
@@ -41,14 +45,14 @@ class LayoutTimes:
 class BlockTable:
     """The times of a comparison.
 
-    `cells` has a row for each launch: layout, run, seconds (of an epoch), and log_ratio, the logarithm of the base's
-    time in the same block over this one, NaN where the block has none of it. `unpaired` are the layouts whose launches
-    are of the base's session and not of its blocks: no effect of a block is common to both, and they are compared as
-    unrelated samples.
+    `cells` has by layout a row for each launch: layout, run, seconds (of an epoch), and log_ratio, the logarithm of the
+    base's time in the same block over this one, NaN where the block has none of it. `unpaired` are the layouts whose
+    launches are of the base's session and not of its blocks: no effect of a block is common to both, and they are
+    compared as unrelated samples.
     """
 
     base: str
-    cells: pd.DataFrame
+    cells: Mapping[str, pd.DataFrame]
     unpaired: frozenset[str]
 
     def times(self, layout: str, *, compared: bool = True) -> LayoutTimes:
@@ -80,13 +84,11 @@ class BlockTable:
         )
 
     def _log_seconds(self, layout: str) -> Values:
-        seconds = self.cells.loc[self.cells["layout"] == layout, "seconds"]
-        log_seconds: Values = np.log(seconds.to_numpy(dtype=float))
+        log_seconds: Values = np.log(self.cells[layout]["seconds"].to_numpy(dtype=float))
         return log_seconds
 
     def _log_ratios(self, layout: str) -> Values:
-        log_ratios = self.cells.loc[self.cells["layout"] == layout, "log_ratio"].dropna()
-        return log_ratios.to_numpy(dtype=float)
+        return self.cells[layout]["log_ratio"].dropna().to_numpy(dtype=float)
 
     def _log_ratio_interval(self, layout: str) -> BlockMean | None:
         """Return the mean and reach of the logarithmic ratio: paired differences, else of unrelated samples."""
@@ -114,8 +116,10 @@ def block_table(launches: pd.DataFrame, base: pd.DataFrame, *, as_it_ran: bool =
     """
     base_layout = str(base["layout"].iloc[0])
     in_turns = trained_in_turns(launches)
+    launches = launches[_COLUMNS]
+    base = base[_COLUMNS]
     unpaired = set()
-    cells = []
+    cells = {}
     for layout, group in launches.groupby("layout", sort=False):
         counted = group if as_it_ran else undisturbed_launches(group)
         counted_base = base if as_it_ran else undisturbed_launches(base)
@@ -127,8 +131,8 @@ def block_table(launches: pd.DataFrame, base: pd.DataFrame, *, as_it_ran: bool =
             if pair is not None and not pair.paired:
                 unpaired.add(str(layout))
         seconds = counted["ran_seconds" if as_it_ran else "seconds"]
-        cells.append(counted[["layout", "run"]].assign(seconds=seconds, log_ratio=log_ratios))
-    return BlockTable(base=base_layout, cells=pd.concat(cells), unpaired=frozenset(unpaired))
+        cells[str(layout)] = counted[["layout", "run"]].assign(seconds=seconds, log_ratio=log_ratios)
+    return BlockTable(base=base_layout, cells=cells, unpaired=frozenset(unpaired))
 
 
 def _log_ratios_of_repeats(pair: ComparableLaunches | None, group: pd.DataFrame) -> Values:

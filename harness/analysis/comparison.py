@@ -4,11 +4,14 @@ The base is the layout with the fewest ranks, of these the fewest nodes, of thes
 """
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.sessions import sessions
@@ -79,32 +82,40 @@ def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | 
     That can only widen an interval. Of several sessions only the pairs are left, because no launch's scatter shows how
     far sessions differ. None for fewer than 3 of those.
     """
-    begins, ends = (pd.concat([base[name], group[name]]) for name in ("session_begin", "session_end"))
-    numbers = np.array(sessions(list(zip(begins, ends, strict=True))))
-    of_base = _by_repeat(base, numbers[: len(base)])
-    of_group = _by_repeat(group, numbers[len(base) :])
-    sessions_of_both = _sessions_of_single_repeats(of_base).to_frame("base")
-    sessions_of_both = sessions_of_both.join(_sessions_of_single_repeats(of_group).rename("group"), how="inner")
-    whole_repeats = sessions_of_both.index[sessions_of_both["base"] == sessions_of_both["group"]]
+    sessions_of_base, sessions_of_group = _sessions_of_both(base, group)
+    base_repeats = base["repeat"].to_numpy()
+    group_repeats = group["repeat"].to_numpy()
+    session_of_base = _sessions_of_single_repeats(base_repeats, sessions_of_base)
+    session_of_group = _sessions_of_single_repeats(group_repeats, sessions_of_group)
+    whole_repeats = [repeat for repeat, session in session_of_base.items() if session_of_group.get(repeat) == session]
     all_paired = len(whole_repeats) == len(base) == len(group)
-    if all_paired or len(set(numbers)) == 1:
-        return ComparableLaunches(base=of_base, group=of_group, paired=all_paired)
-    if len(whole_repeats) < FEWEST_BLOCKS:
-        return None
-    return ComparableLaunches(
-        base=of_base[of_base["repeat"].isin(whole_repeats)],
-        group=of_group[of_group["repeat"].isin(whole_repeats)],
-        paired=True,
-    )
+    if not all_paired and len({*sessions_of_base, *sessions_of_group}) > 1:
+        if len(whole_repeats) < FEWEST_BLOCKS:
+            return None
+        base = base[np.isin(base_repeats, whole_repeats)]
+        group = group[np.isin(group_repeats, whole_repeats)]
+        all_paired = True
+    return ComparableLaunches(base=_by_repeat(base), group=_by_repeat(group), paired=all_paired)
 
 
-def _by_repeat(launches: pd.DataFrame, session: np.ndarray) -> pd.DataFrame:
-    return launches.assign(session=session).sort_values("repeat", kind="stable")
+def _sessions_of_both(base: pd.DataFrame, group: pd.DataFrame) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers of the sessions of the launches of `base` and of `group`."""
+    times: list[tuple[datetime, datetime]] = []
+    for launches in (base, group):
+        times += zip(launches["session_begin"], launches["session_end"], strict=True)
+    numbers = sessions(times)
+    return numbers[: len(base)], numbers[len(base) :]
 
 
-def _sessions_of_single_repeats(launches: pd.DataFrame) -> pd.Series:
-    """Return by repeat the session of each of the `launches` whose repeat no other has."""
-    return launches.drop_duplicates("repeat", keep=False).set_index("repeat")["session"]
+def _by_repeat(launches: pd.DataFrame) -> pd.DataFrame:
+    return launches.iloc[np.argsort(launches["repeat"].to_numpy(), kind="stable")]
+
+
+def _sessions_of_single_repeats(repeats: NDArray[np.int64], sessions_of_launches: Sequence[int]) -> dict[int, int]:
+    """Return by repeat the session of the launch of each of the `repeats` that no other launch has."""
+    launches = Counter(repeats.tolist())
+    by_repeat = dict(zip(repeats.tolist(), sessions_of_launches, strict=True))
+    return {repeat: session for repeat, session in by_repeat.items() if launches[repeat] == 1}
 
 
 def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:

@@ -32,7 +32,7 @@ as a prediction's, are no inference and are not made here.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,6 +99,7 @@ def ratio_interval(
     return percentiles(_medians(upper[of_upper]) / _medians(lower[of_lower]), fewest)
 
 
+@lru_cache(maxsize=8)  # the points of a sweep have equally many launches
 def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the numbers of the launches that a bootstrap draws of `first` and of `second` launches, [draws, launches].
 
@@ -106,9 +107,10 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
     """
     rng = np.random.default_rng(seed)
     of_first = rng.integers(0, first, (RESAMPLES, first))
-    if paired:
-        return of_first, of_first
-    return of_first, rng.integers(0, second, (RESAMPLES, second))
+    of_second = of_first if paired else rng.integers(0, second, (RESAMPLES, second))
+    for numbers in (of_first, of_second):
+        numbers.setflags(write=False)
+    return of_first, of_second
 
 
 def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:
@@ -159,8 +161,21 @@ def mean_over_blocks(values: Sequence[float] | Values, *, level: float = LEVEL) 
     """Return the mean of the blocks' `values` and the reach of Student's two-sided interval; None for fewer than 3."""
     if len(values) < FEWEST_BLOCKS:
         return None
-    reach = _student_quantile(level, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
-    return BlockMean(mean=float(np.mean(values)), reach=float(reach))
+    reach = _student_reach(float(np.std(values, ddof=1)), len(values), level)
+    return BlockMean(mean=float(np.mean(values)), reach=reach)
+
+
+def _student_reach(deviation: float, blocks: int, level: float = LEVEL) -> float:
+    """Return half the width of Student's interval of the mean of so many `blocks`, of that standard `deviation`."""
+    return _student_quantile(level, blocks - 1) * deviation / math.sqrt(blocks)
+
+
+def expected_reach(reach: float, blocks: int, after: int) -> float:
+    """Return half the width that an interval of `blocks` blocks is expected to have `after` so many, if it has `reach`.
+
+    It falls with the root of their number, and with the degrees of freedom of the deviation.
+    """
+    return reach * _student_reach(1.0, after) / _student_reach(1.0, blocks)
 
 
 def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:

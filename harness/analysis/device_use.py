@@ -113,11 +113,16 @@ def device_uses(
     `runs` are the valid launches, `launches` is `launch_frames.launch_frame` of them or more.
     """
     per_row = joules_per_row(launches, runs)
-    uses = {}
-    for point in scaling.points:
-        of_layout = [run for run in runs if str(run.point.layout) == point.layout]
-        uses[point.layout] = _use(point, of_layout, per_row, stated)
-    return uses
+    of_layout = by_layout(runs)
+    return {point.layout: _use(point, of_layout[point.layout], per_row, stated) for point in scaling.points}
+
+
+def by_layout(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Return the `runs` of every layout, by its name."""
+    groups: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        groups.setdefault(str(run.point.layout), []).append(run)
+    return groups
 
 
 def joules_per_row(launches: pd.DataFrame, runs: Sequence[RunRecord]) -> "pd.Series[float]":

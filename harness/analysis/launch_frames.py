@@ -104,15 +104,16 @@ def epoch_columns(run: RunRecord, times: EpochTimes) -> Columns:
     seconds = times.seconds.max(axis=1)
     sync = times.sync.mean(axis=1)
     skew = times.skew.mean(axis=1)
+    numbers = np.array([epoch.epoch for epoch in epochs])
     columns = {
-        "epoch": np.array([epoch.epoch for epoch in epochs]),
+        "epoch": numbers,
         "seconds": seconds,
         "sync_seconds": sync,
         "skew_seconds": skew,
         "wire_seconds": sync - skew,
         "input_seconds": times.input.mean(axis=1),
         "parted": times.parted,
-        "timed": np.isin([epoch.epoch for epoch in epochs], [epoch.epoch for epoch in run.as_timed().epochs]),
+        "timed": numbers >= run.as_timed().epochs[0].epoch,  # those that do not count come first
         "trained_s": seconds.cumsum(),
         "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1),
     }

@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from multiprocessing import get_context
@@ -18,6 +18,8 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
 
 from harness.analysis.launch_frames import METRICS, PARTS, Columns, epoch_columns, epoch_frame, epoch_times
 from harness.analysis.time_parts import SlowRank, slow_rank
@@ -70,12 +72,19 @@ def read_rounds(path: Path) -> BlockTimes:
         ) from error
 
 
-def _blocks_of(run: RunRecord, blocks: Mapping[str, BlockTimes]) -> list[BlockTimes]:
-    """Return the `blocks` that time the launch `run`: its own, and of a base every one in which it stands for it."""
-    launch = run.point.folder
-    own_block = blocks.get(run.block)
-    timed = [own_block] if own_block is not None and own_block.has(launch) else []
-    return timed + [block for block in blocks.values() if block is not own_block and block.base == launch]
+def _blocks_of_launches(runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes]) -> dict[str, list[BlockTimes]]:
+    """Return by folder the `blocks` that time each of `runs`: its own, and of a base every one in which it stands."""
+    blocks_of_base: dict[str, list[BlockTimes]] = {}
+    for block in blocks.values():
+        blocks_of_base.setdefault(block.base, []).append(block)
+    timing = {}
+    for run in runs:
+        launch = run.point.folder
+        own_block = blocks.get(run.block)
+        timed = [own_block] if own_block is not None and own_block.has(launch) else []
+        timed += [block for block in blocks_of_base.get(launch, ()) if block is not own_block]
+        timing[launch] = timed
+    return timing
 
 
 def untimed_layouts(runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes]) -> tuple[Layout, ...]:
@@ -84,8 +93,9 @@ def untimed_layouts(runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes])
     Times in turns and times of launches one after the other are not compared: only the first are of the same moments.
     """
     valid = [run for run in runs if not run.invalid]
+    timing = _blocks_of_launches(valid, blocks)
     layouts = {run.point.layout for run in valid}
-    timed = {run.point.layout for run in valid if _blocks_of(run, blocks)}
+    timed = {run.point.layout for run in valid if timing[run.point.folder]}
     return tuple(sorted(layouts - timed, key=layout_order)) if timed else ()
 
 
@@ -94,7 +104,7 @@ def without_untimed(runs: Sequence[RunRecord], blocks: Mapping[str, BlockTimes])
 
     A launch without times in turns is not compared with launches that have some.
     """
-    timed = {run.point.folder for run in runs if _blocks_of(run, blocks)}
+    timed = {launch for launch, timing in _blocks_of_launches(runs, blocks).items() if timing}
     if not timed or untimed_layouts(runs, blocks):
         return tuple(runs)
     reason = "it has no times in turns, in which the sweep's other launches are compared"
@@ -107,7 +117,7 @@ def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Map
     What a launch recorded of its epochs contains what other work did to it. It is scaled, parts and all, so that its
     median epoch takes the time of its turns.
     """
-    timed = {run.point.folder: _blocks_of(run, blocks) for run in runs}
+    timed = _blocks_of_launches(runs, blocks)
     if not blocks or not all(timed[run.point.folder] for run in runs if not run.invalid):
         return epochs
     recorded = epochs[epochs["timed"]].groupby("run", sort=False)["seconds"].median()
@@ -150,6 +160,7 @@ class Loaded:
     count and were made again, `failed` every launch that left none, also of points in `runs`. `unwitnessed` says that
     launches on one rank do not tell whether those of a script on several ranks train as it does alone.
     `untimed_layouts` have no launch in turns, where others have some: then all times are those of whole launches.
+    `blocks` are those of its turns, by name.
     """
 
     folder: Path
@@ -165,6 +176,7 @@ class Loaded:
     failed: tuple[Failure, ...] = ()
     unwitnessed: bool = False
     untimed_layouts: tuple[Layout, ...] = ()
+    blocks: Mapping[str, BlockTimes] = field(default_factory=dict)
 
     @property
     def launched(self) -> tuple[RunRecord, ...]:
@@ -223,6 +235,7 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
         failed=failed,
         unwitnessed=unwitnessed,
         untimed_layouts=untimed_layouts([launch.run for launch in counted], turns.blocks),
+        blocks=turns.blocks,
     )
 
 
@@ -334,7 +347,7 @@ def _training_numbers(launch: _ReadLaunch, epochs: int) -> NDArray[np.float64]:
 
 
 def _read_each(read: Callable[[Path], _ReadLaunch | str], launches: Sequence[Path]) -> Iterator[_ReadLaunch | str]:
-    """Yield what `read` returns of each of the `launches`; many are shared out to processes."""
+    """Yield what `read` returns of each of the `launches`; many are shared out to processes; a bar shows how far."""
     if len(launches) < MANY:
         yield from map(read, launches)
         return
@@ -343,7 +356,11 @@ def _read_each(read: Callable[[Path], _ReadLaunch | str], launches: Sequence[Pat
     with ProcessPoolExecutor(
         max_workers=min(_MOST_READERS, len(os.sched_getaffinity(0))), mp_context=server, initializer=_start_reading
     ) as pool:
-        yield from pool.map(read, launches, chunksize=50)
+        results = pool.map(read, launches, chunksize=50)
+        console = Console(stderr=True)
+        yield from track(
+            results, "reading launches", len(launches), console=console, transient=True, disable=not console.is_terminal
+        )
 
 
 def _start_reading() -> None:

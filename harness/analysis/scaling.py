@@ -286,7 +286,7 @@ def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
     points = {point.layout: point for point in scaling.points}
     valid = in_layout_order(launches[launches["valid"]], then=("repeat",))
     base = valid[valid["layout"] == scaling.base.layout]
-    log_ratio = block_table(valid, base).cells["log_ratio"]
+    log_ratio = pd.concat(cells["log_ratio"] for cells in block_table(valid, base).cells.values())
     valid = undisturbed_launches(valid)
     point_of_launch = valid["layout"].map(points)
     is_paired = point_of_launch.map(lambda point: point.blocks > 0)

@@ -20,9 +20,10 @@ class Calls:
     """The calls of one epoch. Times in seconds since rank 0 began it, on rank 0's clock.
 
     `begin` and `end` [ranks] are each rank's own of the epoch; `step` [calls] is the step that a call ended, `entry`
-    and `exit` [calls, ranks] when each rank came and left. `statistics` [calls + 1, ranks] is what a rank spent in the
-    allreduces of batch normalisation between two calls, before the first and after the last, `input` what it waited for
-    rows there once the epoch's order was drawn.
+    and `exit` [calls, ranks] when each rank came and left. `turn` [calls] is the turn in which a call was timed, from
+    1; 0 of a call that was not, and of all calls of a launch without turns. `statistics` [calls + 1, ranks] is what a
+    rank spent in the allreduces of batch normalisation between two calls, before the first and after the last, `input`
+    what it waited for rows there once the epoch's order was drawn.
     """
 
     epoch: int
@@ -31,6 +32,7 @@ class Calls:
     step: NDArray[np.int32]
     entry: Array
     exit: Array
+    turn: NDArray[np.int32]
     statistics: Array
     input: Array
 
@@ -112,6 +114,7 @@ def _epoch(path: Path, columns: dict[str, NDArray[np.generic]], epoch: EpochReco
         step=steps.astype(np.int32),
         entry=entry[called],
         exit=exit_s[called],
+        turn=of("turn")[called, 0].astype(np.int32) if "turn" in columns else np.zeros(len(steps), np.int32),
         statistics=spent("statistics_s"),
         input=spent("input_s"),
     )

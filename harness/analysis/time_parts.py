@@ -97,7 +97,9 @@ def median_launches(
     count = drawn.shape[1]
     middle = order[:, count // 4 : count - count // 4]
     median = (seconds[order[:, (count - 1) // 2]] + seconds[order[:, count // 2]]) / 2
-    return median, _parts_of(median, seconds, parts, middle)
+    means = np.stack([part[middle].mean(axis=1) for part in parts.T], axis=1)
+    scaled: Array = means * (median / seconds[middle].mean(axis=1))[:, None]
+    return median, scaled
 
 
 def mean_launches(
@@ -106,15 +108,18 @@ def mean_launches(
     """Return what `median_launches` does, of geometric means, as the times of a scaling table are."""
     seconds = group[whole].to_numpy()
     parts = group[list(columns)].to_numpy()
-    mean: Array = np.exp(np.log(seconds[drawn]).mean(axis=1))
-    return mean, _parts_of(mean, seconds, parts, drawn)
+    means = _drawn_shares(drawn, len(group)) @ np.column_stack([np.log(seconds), seconds, parts])
+    mean: Array = np.exp(means[:, 0])
+    return mean, means[:, 2:] * (mean / means[:, 1])[:, None]
 
 
-def _parts_of(whole: Array, seconds: Array, parts: Array, launches: NDArray[np.int64]) -> Array:
-    """Return the means of `parts` [launches, columns] over the drawn `launches` [draws, launches], parts of `whole`."""
-    means = np.stack([part[launches].mean(axis=1) for part in parts.T], axis=1)
-    scaled: Array = means * (whole / seconds[launches].mean(axis=1))[:, None]
-    return scaled
+def _drawn_shares(drawn: NDArray[np.int64], launches: int) -> Array:
+    """Return which part of each draw [draws, drawn launches] each of the launches is, [draws, launches]."""
+    draws, size = drawn.shape
+    places = drawn + launches * np.arange(draws)[:, None]
+    counts = np.bincount(places.ravel(), minlength=draws * launches)
+    shares: Array = counts.reshape(draws, launches) / size
+    return shares
 
 
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.sync_calls import Calls
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.schema.record import EpochRecord, RankRecord, RunRecord
 
 Event = dict[str, Any]
@@ -91,12 +92,16 @@ def trace_file(run: RunRecord, events: Iterator[Event]) -> bytes:
 def _choose(epochs: Sequence[Calls], wanted: Sequence[int] | None) -> list[int]:
     """Return the numbers of the epochs to be drawn, from 0."""
     if wanted is not None and not set(wanted) <= set(range(len(epochs))):
-        raise UserError(f"--epochs {max(wanted) + 1} is out of range: the launch has epochs 1 to {len(epochs)}")
+        raise UserError(
+            f"{setting('epochs', max(wanted) + 1)} is out of range: the launch has epochs 1 to {len(epochs)}"
+        )
     chosen = sorted(set(range(len(epochs)) if wanted is None else wanted))
     count = sum(epochs[number].entry.size for number in chosen) * _PER_CALL
     if count > MOST_EVENTS:
         most = max(1, MOST_EVENTS * len(chosen) // count)
-        raise UserError(f"{count:,} events are too many for a viewer: choose epochs, such as --epochs 1..{most}")
+        raise UserError(
+            f"{count:,} events are too many for a viewer: choose epochs, such as {setting('epochs', f'1..{most}')}"
+        )
     return chosen
 
 

@@ -33,15 +33,16 @@ class BlockTimes:
 
     `as_it_ran` is the mean over all turns. `undisturbed` is of the rounds that no other work met, empty where fewer
     than `LEAST_ROUNDS` are left. `base` is the launch with the fewest ranks. `left_out` is the part of the rounds that
-    other work met. The block `is_short` where a launch has whole turns in fewer than `LEAST_ROUNDS` of all rounds.
-    `slowest_core` is the logarithm of the base's time on its slowest core over that averaged over its cores, None where
-    it trained on one core only.
+    other work met, and `calm_rounds` the numbers of the other rounds. The block `is_short` where a launch has whole
+    turns in fewer than `LEAST_ROUNDS` of all rounds. `slowest_core` is the logarithm of the base's time on its slowest
+    core over that averaged over its cores, None where it trained on one core only.
     """
 
     base: str
     as_it_ran: Mapping[str, float]
     undisturbed: Mapping[str, float]
     left_out: float
+    calm_rounds: frozenset[int] = frozenset()
     is_short: bool
     slowest_core: float | None
 
@@ -63,12 +64,13 @@ def read_turn_block(turns: pd.DataFrame) -> BlockTimes:
     rank_counts = turns.groupby("launch")["bound"].first().str.count(";") + 1
     base = str(rank_counts.sort_values(kind="stable").index[0])
     calm = undisturbed_rounds(turns)
-    calm_rounds = calm["round"].nunique()
+    calm_rounds = frozenset(map(int, calm["round"]))
     return BlockTimes(
         base=base,
         as_it_ran=mean_step_times(turns),
-        undisturbed=undisturbed_step_times(calm, base) if calm_rounds >= LEAST_ROUNDS else {},
-        left_out=1 - calm_rounds / turns["round"].nunique(),
+        undisturbed=undisturbed_step_times(calm, base) if len(calm_rounds) >= LEAST_ROUNDS else {},
+        left_out=1 - len(calm_rounds) / turns["round"].nunique(),
+        calm_rounds=calm_rounds,
         is_short=bool(_whole_turns(turns).groupby("launch")["round"].nunique().min() < LEAST_ROUNDS),
         slowest_core=slowest_core_excess(calm[calm["launch"] == base]),
     )

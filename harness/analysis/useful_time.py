@@ -4,7 +4,8 @@ Names and definitions are those of the POP Centre of Excellence ("Standard Metri
 https://co-design.pop-coe.eu/metrics).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,37 @@ def useful_by_rank(epochs: Iterable[Calls]) -> Array:
     """Return the useful seconds of an epoch of every rank, medians over the launch's epochs."""
     median: Array = np.median([calls.between.sum(axis=0) for calls in epochs], axis=0)
     return median
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class UsefulShares:
+    """What of the time of a launch was useful, as shares of its time: of each rank, and on an ideal network.
+
+    Shares of several turns are of their total times.
+    """
+
+    by_rank: Array
+    ideal: float
+
+
+def useful_in_turns(epochs: Sequence[Calls], turns: Collection[int]) -> UsefulShares | None:
+    """Return the useful shares of the steps that were timed in `turns`, by their numbers; None where there are none.
+
+    Such a step is from one call to the next within a turn: what a rank does before the first one and after the last
+    one of an epoch is in no turn, and neither are the first steps of a turn.
+    """
+    useful = []
+    lasted = []
+    for calls in epochs:
+        previous = calls.turn[:-1]
+        counted = 1 + np.flatnonzero((calls.turn[1:] == previous) & np.isin(previous, list(turns)))
+        useful.append(calls.between[counted])
+        lasted.append(calls.exit[counted] - calls.exit[counted - 1])
+    step_useful = np.vstack(useful)
+    whole = float(np.vstack(lasted).mean(axis=1).sum())
+    if whole <= 0:
+        return None
+    return UsefulShares(by_rank=step_useful.sum(axis=0) / whole, ideal=float(step_useful.max(axis=1).sum()) / whole)
 
 
 def efficiency_factors(times: Array, base: Array | None) -> dict[str, Array]:

@@ -146,7 +146,8 @@ def quiet_stderr() -> Iterator[None]:
             os.close(saved)
 
 
-_OPTIONAL = ("sklearn", "pandas", "matplotlib")  # Keras imports them where they are installed, for what no rank uses
+OPTIONAL_OF_KERAS = ("sklearn", "pandas", "matplotlib")
+"""What Keras imports where it is installed, for what no rank uses."""
 
 
 @contextlib.contextmanager
@@ -155,7 +156,7 @@ def without_optional_packages() -> Iterator[None]:
 
     Behind the block they can be imported as ever.
     """
-    absent = [name for name in _OPTIONAL if name not in sys.modules]
+    absent = [name for name in OPTIONAL_OF_KERAS if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: "there is no such module"
     try:
         yield

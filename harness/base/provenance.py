@@ -19,9 +19,9 @@ from harness.base.secret_text import WITHHELD, is_secret_name, secrets_in_text
 _PREFIXES = (
     *("CUDA_VISIBLE_", "NCCL_"),
     *("FI_", "I_MPI_", "MPICH_", "MPI4PY_", "OMPI_MCA_", "PRTE_MCA_", "UCX_"),
-    *("KMP_", "MKL_", "OMP_", "OPENBLAS_"),
+    *("DNNL_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_"),
     *("TF_CPP_", "TF_ENABLE_", "TF_NUM_", "TF_XLA_", "XLA_"),
-    *("HARNESS_OVERLAP", "HARNESS_REDUCTION", "LD_PRELOAD"),
+    *("HARNESS_FORK", "HARNESS_OVERLAP", "HARNESS_REDUCTION", "LD_PRELOAD"),
 )
 # What mpirun itself sets for every rank, none of it a setting.
 _TOLD = ("OMPI_MCA_PREFIXES", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", SEGMENTS, SESSIONS)

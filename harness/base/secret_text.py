@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 
 WITHHELD = "(withheld: looks like a secret)"
 
@@ -149,7 +150,7 @@ def refuse_secrets(arguments: Iterable[str], allowed: Iterable[str] = ()) -> Non
         if name.lstrip("-") not in allowed_names:
             raise UserError(
                 f"a script argument ('{name}') looks like a secret, and arguments stand in records and reports: let "
-                "the script read it from the environment or from a file, or say --allow-argument "
+                f"the script read it from the environment or from a file, or say {setting('allow_argument')} "
                 f"{shlex.quote(name.lstrip('-'))} if it is none"
             )
 

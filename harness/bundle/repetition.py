@@ -15,6 +15,7 @@ from harness.analysis.units import percent
 from harness.base.command_context import Context
 from harness.base.errors import UserError
 from harness.base.files import sha256_of
+from harness.base.setting_names import setting
 from harness.datasets import locate
 from harness.schema.code_identity import user_files
 from harness.schema.layout import Layout
@@ -79,7 +80,7 @@ def foreign_code(run: RunRecord) -> tuple[str, ...]:
     if workload.script:
         clauses = [f"the script {workload.script.command}"]
     else:
-        clauses = [f"{setting}={text}" for setting, text in workload.own_code.items()]
+        clauses = [setting(option, text) for option, text in workload.own_code.items()]
     for _, files in user_files(workload):
         clauses += [f"{path} (SHA-256 {sha256_of(path)[:12]})" for path in sorted(files)]
     return (*clauses, *(f"{name}={value} in the environment" for name, value in run.point.settings))
@@ -94,7 +95,8 @@ def require_trust(runs: Sequence[RunRecord]) -> None:
     clauses = dict.fromkeys(clause for run in runs for clause in foreign_code(run))
     if clauses:
         raise UserError(
-            f"to repeat this record runs what it names, as you: {'; '.join(clauses)}: look at it, then add --trust"
+            f"to repeat this record runs what it names, as you: {'; '.join(clauses)}: look at it, then add "
+            f"{setting('trust', True)}"
         )
 
 
@@ -116,7 +118,7 @@ def plan_repetition(run: RunRecord, data_dir: Path | None, *, here: bool) -> Swe
     if source.sha256 != run.data.sha256:
         raise UserError(
             f"the {run.data.name} data of the record ({run.data.kind}, {run.data.sha256[:12]}) is not here, what was "
-            f"found is {source.kind}, {source.sha256[:12]}: name the folder with --data-dir"
+            f"found is {source.kind}, {source.sha256[:12]}: name the folder with {setting('data_dir')}"
         )
     return Sweep(
         workload=workload,

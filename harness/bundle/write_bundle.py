@@ -24,6 +24,7 @@ from harness.base.files import folder_atomic, resource
 from harness.base.provenance import git, has_commit
 from harness.base.record_words import shell_line
 from harness.base.secret_text import secrets_in_text
+from harness.base.setting_names import setting
 from harness.bundle.archive import (
     MANIFEST,
     RECORDS,
@@ -125,7 +126,7 @@ def refuse_secrets_in_files(root: Path, files: Collection[str], allowed: Collect
     more = f"; and {len(secrets) - _MOST_STATED} more" if secrets[_MOST_STATED:] else ""
     raise UserError(
         f"what looks like a secret would be in the bundle ({'; '.join(places)}{more}): remove it from these files, or, "
-        f"if it is none, say --allow '{secrets[0].stated}'"
+        f"if it is none, say {setting('allow', secrets[0].stated)}"
     )
 
 
@@ -304,7 +305,8 @@ _README = """# {name}
 
 Records, raw samples, figures, code and instructions of {count}, made by mpi-tf-harness {version}.
 
-- `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages.
+- `results/`: every launch's record and samples, scripts and logs; `reports/`: figures with their tables, pages, and
+  beside the page of each sweep its settings as a file, `study.toml`.
 - `smoke.sh BUNDLE`: the short variant, with `--trust` behind it where launches run code of the authors' own;
   `{workflow}`: everything again.
 - `source/`, `{lock}`: the code and what it stands on; `SHA256SUMS`.

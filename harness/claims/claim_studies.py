@@ -176,7 +176,7 @@ class StudyPlanner:
             title="accuracy",
             claims=(self._by_metric[ClaimMetric.ACCURACY],),
             minutes=_MINUTES["accuracy"],
-            lacks="" if is_real else "the real rows (DATA_DIR=folder)",
+            lacks="" if is_real else "the real rows (--data-dir FOLDER)",
             sweeps=(self._sweep(workload, (min(2, self._cores),)),),
         )
 

@@ -74,13 +74,13 @@ def _other_question(claim: Claim, evidence: ClaimEvidence) -> list[str]:
     reasons = []
     policy = known_policy(workload.sync)
     if policy is None or type(policy) not in _OF_PAPERS:
-        reasons.append(f"SYNC={workload.sync} is not an algorithm of the papers")
+        reasons.append(f"--sync {workload.sync} is not an algorithm of the papers")
     elif not policy.synchronises:
-        reasons.append(f"with SYNC={workload.sync} the ranks do not train one model")
+        reasons.append(f"with --sync {workload.sync} the ranks do not train one model")
     if evidence.scaling != "strong":
         reasons.append("under weak scaling the rows grow with the ranks, and the claim is of equal rows")
     if is_own_code(workload.model) and claim.metric != ClaimMetric.LARGER:
-        reasons.append(f"MODEL={workload.model} is another network")
+        reasons.append(f"--model {workload.model} is another network")
     if claim.metric == ClaimMetric.ACCURACY and not evidence.real:
         reasons.append("it trained on synthetic rows")
     if claim.units == "cores" and evidence.threads > 1:
@@ -97,7 +97,7 @@ def _other_conditions(claim: Claim, evidence: ClaimEvidence) -> list[str]:
     workload = evidence.workload
     differences = []
     if workload.sync != claim.sync:
-        differences.append(f"SYNC={workload.sync} instead of {claim.sync}")
+        differences.append(f"--sync {workload.sync} instead of {claim.sync}")
     if not evidence.real:
         differences.append("synthetic rows instead of the real ones")
     if evidence.hosts == 1 and max(evidence.counts) > 1:

@@ -223,7 +223,7 @@ def speedup_of_larger_networks(claim: Claim, evidence: Sequence[ClaimEvidence]) 
     """The gain of the paper's network, and that of larger ones on the same rows, above `ALIKE` of it."""
     paper, larger = _paper_and_larger_networks(evidence)
     if paper is None:
-        return _lack("a network of the paper and a larger one (MODEL=module:function) on the same rows")
+        return _lack("a network of the paper and a larger one (--model module:function) on the same rows")
     over = paper.counts[0]
     count = paper.counts[-1]
     base = count_ratio(paper, over, count)
@@ -334,7 +334,7 @@ def extra_reading_of_training(claim: Claim, evidence: Sequence[ClaimEvidence]) -
     """
     pair = _pair_that_differs_in_reading(evidence)
     if pair is None:
-        return _lack("DISTRIBUTION=scatter and parallel, on the same rows and several ranks")
+        return _lack("--distribution scatter and parallel, on the same rows and several ranks")
     scattered, parallel = pair
     ranks = max(set(scattered.counts) & set(parallel.counts))
     both = comparable(_with_reading(parallel, ranks), _with_reading(scattered, ranks))
@@ -389,7 +389,7 @@ def computation_and_exchange(claim: Claim, evidence: Sequence[ClaimEvidence]) ->
     """From p to q ranks: the fall of computation beside `ALIKE` of q/p, and `limit` beside that of the exchange."""
     once_an_epoch = [sweep for sweep in evidence if _is_averaged_once_an_epoch(sweep)]
     if not once_an_epoch:
-        return _lack("a sweep with SYNC=weights:epoch: one exchange in an epoch")
+        return _lack("a sweep with --sync weights:epoch: one exchange in an epoch")
     on_several = [sweep for sweep in once_an_epoch if len(_counts_above_one(sweep)) > 1]
     best = (on_several or once_an_epoch)[0]
     counts = _counts_above_one(best)
@@ -422,7 +422,7 @@ def loss_difference(claim: Claim, evidence: Sequence[ClaimEvidence]) -> list[Mea
     same_batches = [sweep for sweep in evidence if sweep.workload.global_batch is not None and len(sweep.counts) > 1]
     averaged = next((sweep for sweep in same_batches if _averages_weights(sweep)), None)
     if averaged is None:
-        return _lack("SYNC=weights:K with GLOBAL_BATCH=, the same batches at every rank count")
+        return _lack("--sync weights:K with --global-batch, the same batches at every rank count")
     by_gradients = [sweep for sweep in same_batches if sweep.workload.sync == "gradients"]
     compared = [sweep for sweep in by_gradients if sweep.experiment == averaged.experiment][:1]
     used = (averaged, *compared)

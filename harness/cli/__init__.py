@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness.base import __version__
 
@@ -51,6 +52,11 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
+        return items or click.Command.shell_complete(self, ctx, incomplete)  # options
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for task, entries in itertools.groupby(COMMANDS.items(), key=lambda item: item[1].task):
             with formatter.section(task.capitalize()):
@@ -66,12 +72,12 @@ def show_versions(context: click.Context, option: click.Parameter, asked: bool) 
         return
     from harness.base.provenance import package_version
     from harness.cli.terminal import echo
-    from harness.comm.mpi_library import mpi_version
+    from harness.comm.mpi_library import mpi_title
 
     echo(f"harness {__version__}")
     echo(f"TensorFlow {package_version('tensorflow') or 'not installed'}")
     echo(f"Keras {package_version('keras') or 'not installed'}")
-    echo(f"MPI: {mpi_version() or 'none'}")
+    echo(f"MPI: {mpi_title() or 'none'}")
     context.exit()
 
 

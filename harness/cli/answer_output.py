@@ -19,6 +19,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
 from harness.base.record_words import printable
 from harness.base.removal import check_output
+from harness.base.setting_names import setting
 from harness.cli.common_options import with_options
 from harness.cli.terminal import echo
 from harness.report.answer import Answer, Cell, plain
@@ -73,7 +74,7 @@ def asked_renderings(formats: Sequence[str], outputs: Sequence[Path], *, as_json
         UserError: a format is unknown or does not fit the command, or files do not match the formats.
     """
     if not formats and outputs:
-        raise UserError(f"OUTPUT={outputs[0]} needs a format: add --format NAME")
+        raise UserError(f"{setting('output', outputs[0])} needs a format: add {setting('format', 'NAME')}")
     if not formats:
         return []
     for file in outputs:
@@ -84,10 +85,16 @@ def asked_renderings(formats: Sequence[str], outputs: Sequence[Path], *, as_json
     chosen = [format_of(name, command) for name in formats]
     if len(chosen) == 1 and not outputs:
         if as_json:
-            raise UserError("--json and --format both write to standard output: give --output FILE for the format")
+            raise UserError(
+                f"{setting('json', True)} and {setting('format')} both write to standard output: give "
+                f"{setting('output', 'FILE')} for the format"
+            )
         return [Rendering(format=chosen[0], file=None)]
     if len(chosen) != len(outputs):
-        raise UserError(f"{len(chosen)} formats have {len(outputs)} files: give one --output FILE for each --format")
+        raise UserError(
+            f"{len(chosen)} formats have {len(outputs)} files: give one {setting('output', 'FILE')} for each "
+            f"{setting('format')}"
+        )
     return [Rendering(format=fit, file=file) for fit, file in zip(chosen, outputs, strict=True)]
 
 

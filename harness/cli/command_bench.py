@@ -40,7 +40,7 @@ def bench_command(
     """Measure the harness beside a bare loop, Keras fit, MultiWorkerMirroredStrategy and other alternatives.
 
     Every contender trains the same networks on the same synthetic rows, one core per rank, interleaved in slices of
-    50 ms. All of it takes about 15 minutes, in which the machine should do nothing else.
+    50 ms. All of it takes about 20 minutes, in which the machine should do nothing else.
     """
     from harness.bench.bench_runner import BenchSettings
 

@@ -9,6 +9,7 @@ from harness.base.current_user import UserPath
 from harness.base.errors import UserError
 from harness.base.exit_codes import FAILED
 from harness.base.removal import check_output, make_place
+from harness.base.setting_names import setting
 from harness.cli.answer_output import answering
 from harness.cli.common_options import context_options
 from harness.cli.sweep_argument import find_sweep
@@ -54,7 +55,7 @@ def write_command(sweep: tuple[str, ...], allow: tuple[str, ...], output: Path |
     stem = names[0] if len(names) == 1 else f"{len(names)}-sweeps-{digest(sorted(names))[:8]}"
     target = output or context.reports / "bundles" / f"{stem}.tar.gz"
     if not target.name.endswith(".tar.gz"):
-        raise UserError(f"OUTPUT={target} does not end in .tar.gz: name the archive so")
+        raise UserError(f"{setting('output', target)} does not end in .tar.gz: name the archive so")
     if output:
         check_output(output, "--output")
     archive = write_bundle(folders, target, allow)

@@ -11,6 +11,7 @@ import click
 
 from harness.base.command_context import Context
 from harness.base.errors import RunError, UserError
+from harness.base.setting_names import setting
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
@@ -24,6 +25,7 @@ from harness.cli.common_options import (
     sweep_argument,
 )
 from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
+from harness.cli.study_file import study_option
 from harness.cli.sweep_argument import find_measurement
 from harness.cli.terminal import echo
 from harness.report.answer import Answer
@@ -46,6 +48,7 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
         "--threshold",
         "--until-sure",
         "--other-machine",
+        "--study",
         "--scheduler",
         "--site",
         "--format",
@@ -69,6 +72,7 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 @defaulted("--threshold", type=NumberRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
 @click.option("--until-sure", type=NumberRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
 @click.option("--other-machine", is_flag=True, help="The machine differs and has the same role: judge all the same.")
+@study_option()
 @batch_options
 @format_options
 @context_options("results", "baselines", "reports", "data_dir", measures=True)
@@ -99,7 +103,8 @@ def check_command(
     reference = find_measurement(against, results=context.results, baselines=context.baselines) if against else None
     if sweep is not None:
         refuse_given("with SWEEP nothing is trained", "until_sure", "scheduler", "data_dir")
-        current = find_measurement(sweep, results=context.results, baselines=None)  # one of that name is no sweep
+        # Without baselines: one of that name is no sweep.
+        current = find_measurement(sweep, results=context.results, baselines=None, contended_too=True)
     else:
         reference = reference or saved_measurements(context.baselines)[0]
         recent = None if until_sure else _recent_launches(reference, judge)
@@ -215,7 +220,7 @@ def _measure(reference: "Measurement", judge: _Judge, until_sure: float | None, 
         if not SweepFolder(launched).has_records:
             raise
         echo(f"harness: {error}", err=True)
-    return measured_in(launched, "now", None)
+    return measured_in(launched, "now", None, contended_too=True)
 
 
 def _study(reference: "Measurement", submission: "Submission", data_dir: Path | None) -> "Sweep":
@@ -228,13 +233,13 @@ def _study(reference: "Measurement", submission: "Submission", data_dir: Path | 
     from harness.schema.sweep import Sweep
 
     if reference.in_turns != submission.in_turns:
-        way = "in turns: say MODE=turns" if reference.in_turns else "one by one: say MODE=jobs"
-        raise UserError(f"the launches of '{reference.label}' trained {way}")
+        trained, mode = ("interleaved", "turns") if reference.in_turns else ("one by one", "jobs")
+        raise UserError(f"the launches of '{reference.label}' trained {trained}: say {setting('mode', mode)}")
     data_id = datasets.locate(reference.workload, data_dir).data_id
     if data_id != reference.data_id:
         raise UserError(
             f"the data here is {data_id}, that of '{reference.label}' is {reference.data_id}: name the folder "
-            "with --data-dir"
+            f"with {setting('data_dir')}"
         )
     return Sweep(
         workload=reference.workload,
@@ -255,7 +260,7 @@ def _until_sure(reference: "Measurement", judge: _Judge, minutes: float) -> Call
         from harness.regression.measurement import measured_in
         from harness.regression.session_check import Verdict
 
-        current = measured_in(folder, "now", None)
+        current = measured_in(folder, "now", None, contended_too=True)
         repeats = 1 + max(launch.repeat for launch in current.launches)
         check = judge.check(reference, current)
         more = next((look for look in _LOOKS if look > repeats), repeats)

@@ -97,7 +97,7 @@ def judged_answer(
 
 
 @click.command(name="claims")
-@click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, in turns.")
+@click.option("--run", is_flag=True, help="Make the launches that judge what this machine can, interleaved.")
 @defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster.")
 @budget_option
 @context_options("data_dir", "results", "reports", measures=True)
@@ -115,6 +115,8 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
 
     if not run:
         refuse_given("without --run nothing is trained", "scheduler", "budget")
+    else:
+        refuse_elsewhere(scheduler)
     judged = judge_all_claims(context)
     for name in ("mnist", "adult", "cifar10") if run else ():
         fetch_small_set(name, context.data_dir)
@@ -122,7 +124,6 @@ def claims_command(run: bool, scheduler: str, budget: float, context: Context) -
     for row in studies_table(planned, judged.judgements, judged.evidence).rows:
         echo("; ".join(map(str, row)))
     if run:
-        refuse_elsewhere(scheduler)
         begin = time.monotonic()
         for study in planned:
             outcome = _why_not_run(study, judged.judgements, begin, 60 * budget) or _run_study(study, context)

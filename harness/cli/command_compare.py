@@ -45,7 +45,7 @@ from harness.report.answer import Answer
 @answering
 @mpi_option
 def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: Context) -> Answer:
-    """Compare B, C, ... with A. What is recorded is read; variants are trained in turns on this machine.
+    """Compare B, C, ... with A. What is recorded is read; variants are trained interleaved on this machine.
 
     Recorded are baselines, sweeps, launches, or commits of a sweep (SWEEP@COMMIT). They may differ in anything that
     leaves the rows of an epoch the same; what differs is listed.

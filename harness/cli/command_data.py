@@ -66,7 +66,7 @@ def list_command(context: Context) -> None:
     print_table(("name", "train rows", "test rows", "features", "classes", "model", "here"), rows)
     echo(
         "Where a set is not here, the first sweep fetches a small one, else a synthetic stand-in is used; the "
-        "originals: make data DATASET=NAME ACTION=fetch, which is `harness data fetch NAME`."
+        "originals: `harness data fetch NAME`."
     )
 
 

@@ -7,20 +7,30 @@ line and nothing else, so that no variable of the environment is taken for a set
 import difflib
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import click
 
 from harness.base.errors import UserError, unknown
-from harness.cli import COMMANDS, MAKE, main
+from harness.base.setting_names import settings_of_make
+from harness.cli import COMMANDS, main
 from harness.cli.common_options import split_words
+from harness.cli.launch_options import batch_options
 from harness.cli.terminal import echo
+from harness.cli.training_options import layout_options, workload_options
 
 OF_MAKE = ("PYTHON", "SHELL")  # read by the Makefile itself
-ACTIONS = {"baseline": "save", "bundle": "write", "data": "list", "site": "check"}  # what ACTION= is by default
+ACTIONS = {
+    "baseline": "save",
+    "bundle": "write",
+    "data": "list",
+    "site": "check",
+    "study": "init",
+}  # what ACTION= is by default
 TARGETS = {"test": ("TESTS",), "soak": ("MINUTES", "SEED")}  # those that call no command of the harness
 
 Settings = dict[str, click.Parameter]
+_PARTS = {"workload": workload_options, "layouts": layout_options, "jobs": batch_options}
 _SWEEP = "SWEEP"
 
 
@@ -141,24 +151,31 @@ def make_command(target: str, overrides: str) -> object:
             if name not in (*OF_MAKE, *TARGETS[target]):
                 raise unknown_setting(target, name, TARGETS[target])
         return 0
-    return main.main(args=command_line(target, settings), prog_name="harness", standalone_mode=False, obj=MAKE)
+    with settings_of_make():
+        return main.main(args=command_line(target, settings), prog_name="harness", standalone_mode=False)
 
 
 def help_lines() -> Iterator[str]:
-    """Yield the settings of every target, those of `make sweep` once for all that share them."""
-    of_sweep = settings_of(_command(main, "sweep"))
-    yield from _paragraph("make sweep", of_sweep)
+    """Yield the settings of every target; those of a sweep's workload, layouts and jobs once for all that take them."""
+    parts = {part: _settings_by(options) for part, options in _PARTS.items()}
+    for part, settings in parts.items():
+        yield from _paragraph(f"make sweep, {part}", settings)
     for name in COMMANDS:
-        if name == "sweep":
-            continue
         for title, command in _commands_of(name):
             settings = settings_of(command)
-            shared = [setting for setting in settings if setting in of_sweep]
-            first = ""
-            if len(shared) > 10:  # the same training: not listed twice
-                settings = {setting: parameter for setting, parameter in settings.items() if setting not in of_sweep}
-                first = "settings of make sweep that fit,"
+            taken = [part for part in parts if parts[part].keys() <= settings.keys()]
+            for part in taken:
+                settings = {setting: settings[setting] for setting in settings if setting not in parts[part]}
+            first = f"settings of make sweep for {', '.join(taken)};" if taken else ""
             yield from _paragraph(title, settings, first)
+
+
+def _settings_by(options: Callable[[Callable[..., None]], Callable[..., None]]) -> Settings:
+    """Return the settings that the decorator `options` adds to a command."""
+
+    def command(**_: object) -> None: ...
+
+    return settings_of(click.command(name="part")(options(command)))
 
 
 def _commands_of(target: str) -> Iterator[tuple[str, click.Command]]:

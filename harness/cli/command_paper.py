@@ -57,6 +57,7 @@ class PaperOptions:
     samples: int | None
     full: bool
     oversubscribe: bool
+    dry_run: bool
 
 
 @click.command(
@@ -72,7 +73,7 @@ class PaperOptions:
         "--nodes",
         "--ranks-per-node",
         "--scheduler",
-        "--site",
+        "--dry-run",
         "--results",
         "--reports",
         "--json",
@@ -86,13 +87,14 @@ class PaperOptions:
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
 @click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
 @click.option(
-    "--repeats", type=click.IntRange(min=1), help="Launches in turns; 3 give intervals [default: 3, with --full 6]."
+    "--repeats", type=click.IntRange(min=1), help="Interleaved launches; 3 give intervals [default: 3, with --full 6]."
 )
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
 @click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
 @click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches.")
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
+@click.option("--dry-run", is_flag=True, help="Print what would be launched, fetch and launch nothing.")
 @batch_options
 @context_options("data_dir", "results", "reports", measures=True)
 @option_group("options", partial(take, PaperOptions))
@@ -101,9 +103,9 @@ class PaperOptions:
 def paper_command(options: PaperOptions, context: Context) -> Answer:
     """Repeat paper A's seven experiments: weights averaged once per epoch, every K steps, gradients each step.
 
-    On one machine all of an experiment trains in turns, in 3 blocks, which give intervals. By default rows and epochs
-    are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is missing.
-    The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
+    On one machine all of an experiment trains interleaved, in 3 blocks, which give intervals. By default rows and
+    epochs are cut so that all of it ends within about 15 minutes on 2 cores. The same command again runs only what is
+    missing. The last line is the page's path: printed, measured and predicted, and the verdicts on the paper's claims.
     """
     from harness.report.experiment_results import PAPER
 
@@ -111,13 +113,18 @@ def paper_command(options: PaperOptions, context: Context) -> Answer:
     names = names_in(options.workloads or "") or tuple(EXPERIMENTS)
     for name in names:
         if name not in EXPERIMENTS:
-            raise unknown("WORKLOADS", name, EXPERIMENTS)
+            raise unknown("workload", name, EXPERIMENTS)
     submission, reason = build_submission(options.batch)
     layouts = _layouts(options, submission, published.of(PAPER))
+    plan = partial(_plan, layouts=layouts, scheduler=submission.scheduler, data_dir=context.data_dir, options=options)
+    # Only what has been checked is worth a download.
+    planned = [sweep for name in names for sweep in plan(name)]
+    if options.dry_run:
+        return _planned(planned)
     for name in names:
         fetch_small_set(EXPERIMENTS[name].dataset, context.data_dir)
-    # All plans first: a wrong setting or a damaged file ends the command before anything runs.
-    plans = {name: _plan(name, layouts, submission.scheduler, context.data_dir, options) for name in names}
+    # All plans first: a damaged file ends the command before anything runs.
+    plans = {name: plan(name) for name in names}
     if submission.scheduler != "local" or options.batch.scheduler != "auto":
         echo(reason)
     run = partial(_run, context=context, submission=submission, approve=approval(options.batch))
@@ -141,6 +148,23 @@ def _plan(
         oversubscribe=options.oversubscribe,
     )
     return tuple(replace(sweep, scheduler=scheduler) for sweep in sweeps)
+
+
+def _planned(sweeps: Sequence[Sweep]) -> Answer:
+    """Return what would be launched, a row for each of the `sweeps`."""
+    rows = []
+    for sweep in sweeps:
+        workload = sweep.workload
+        ranks = ",".join(str(layout.ranks) for layout in sweep.layouts)
+        numbers = (workload.samples, workload.epochs, _launches([sweep]))
+        rows.append((workload.name, workload.sync, ranks, *map(str, numbers)))
+    headings = ("Experiment", "Sync policy", "Ranks", "Samples", "Epochs", "Launches")
+    launches = _launches(sweeps)
+    return Answer(
+        sentence=f"{launches} launches of {len(sweeps)} sweeps; nothing was launched",
+        table=Table(title="", headings=headings, rows=rows),
+        data={"launches": launches, "sweeps": [sweep.name for sweep in sweeps]},
+    )
 
 
 def _of_experiments(answer: Answer, names: Sequence[str], studies: "Sequence[PaperStudy]", context: Context) -> Answer:

@@ -45,7 +45,8 @@ def policies_command(
 ) -> Answer:
     """Which one arrives first? Set SWEEPs, such as those of several sync policies, side by side.
 
-    Instead of sweeps variants (sync=gradients sync=weights:epoch, as for `harness compare`) are trained in turns first.
+    Instead of sweeps variants (sync=gradients sync=weights:epoch, as for `harness compare`) are trained first,
+    interleaved.
     """
     from harness.report.policies_answer import policies_answer
 

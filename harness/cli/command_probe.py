@@ -58,7 +58,7 @@ def probe_command(options: ProbeOptions, context: Context) -> Answer:
 
     for name in options.workloads:
         if name not in EXPERIMENTS:
-            raise unknown("WORKLOAD", name, EXPERIMENTS)
+            raise unknown("workload", name, EXPERIMENTS)
     settings = (algorithm_settings() if options.algorithms else ()) + parse_settings(options.mca)
     if options.launcher:
         refuse_given("--launcher says how many ranks there are", "ranks")

@@ -200,6 +200,7 @@ class RunOptions:
         "--record",
         "--hang-timeout",
         "--witness",
+        "--unjudged",
         "--shared-files",
         "--json",
     ),
@@ -258,7 +259,7 @@ def run_command(options: RunOptions) -> Answer:
             environment |= _LOCAL_MESSAGES
         code = run_ranks(command, environment, output=rank_output(), handles=handles, here=start.here)
     why = f" (a rank was {Local.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
-    return _answer(script, layout.ranks, time.monotonic() - begin, code, record, why)
+    return _answer(options, layout.ranks, time.monotonic() - begin, code, why)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,13 +282,8 @@ def rank_start(options: RunOptions) -> RankStart:
         UserError: they do not fit on the nodes.
     """
     from harness.comm.gpus import visible_gpus
-    from harness.sweep.allocation import (
-        allocation_of_nodes,
-        cores_here,
-        current_allocation,
-        spread_ranks,
-        start_on_nodes,
-    )
+    from harness.sweep.allocation import cores_here, spread_ranks, start_on_nodes
+    from harness.sweep.job_nodes import allocation_of_nodes, current_allocation
     from harness.sweep.schedulers import open_scheduler
 
     threads = options.threads
@@ -329,13 +325,19 @@ def rank_words(options: RunOptions) -> list[str]:
     return [sys.executable, str(start), *words, str(options.script), *options.arguments]
 
 
-def _answer(script: Path, ranks: int, wall_s: float, code: int, record: Path | None, why: str) -> Answer:
-    """Return what is known of the run: its time, and its epochs where it left a `record`."""
+def _answer(options: RunOptions, ranks: int, wall_s: float, code: int, why: str) -> Answer:
+    """Return what is known of the run: its time, and its epochs where it left a record."""
     from harness.analysis import units
 
+    script = options.script
+    record = options.settings.record
+    unjudged = options.settings.unjudged and ranks > 1
     ended = "ended well" if code == 0 else f"ended with exit code {code}{why}"
+    if unjudged:
+        ended += ", compared with nothing (--unjudged),"
     sentence = f"{script.name} on {units.ranks(ranks)} {ended} after {units.seconds(wall_s)}"
     data: dict[str, object] = {"script": script, "ranks": ranks, "seconds": wall_s, "exit_code": code}
+    data["unjudged"] = unjudged
     if code or record is None or not LaunchFolder(record).is_recorded:
         return Answer(sentence=f"{sentence}.", data=data, code=code)
     launch = read_run(record)

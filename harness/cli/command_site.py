@@ -5,6 +5,7 @@ import click
 from harness.base.current_user import expanded
 from harness.base.errors import RunError, UserError
 from harness.base.files import write_atomic
+from harness.base.setting_names import setting
 from harness.cli.terminal import echo
 
 
@@ -40,7 +41,9 @@ def init_command(site: str, replace: bool) -> None:
 
     path = expanded(site if site.endswith(".toml") else f"{site}.toml")
     if path.exists() and not replace:
-        raise UserError(f"site file '{path}' is there: give another NAME, or --replace to write it anew")
+        raise UserError(
+            f"site file '{path}' is there: give another NAME, or {setting('replace', True)} to write it anew"
+        )
     text = site_file_text(survey_site())
     write_atomic(path, text)
     echo(text, nl=False)

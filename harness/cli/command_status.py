@@ -47,7 +47,7 @@ def _status_by_the_page(folder: Path) -> "Status":
     from harness.sweep.status import read_status
 
     status = read_status(folder)
-    if not status.count("done"):
+    if not (status.judged_together and status.count("done")):
         return status
     return status.with_invalid({run.point.folder: run.invalid for run in load_sweep(folder).runs})
 

@@ -1,22 +1,21 @@
 """``harness sweep``, the main job: plan, launch, collect and report a scaling study."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.base.command_context import Context
 from harness.base.current_user import UserPath
-from harness.base.errors import RunError
+from harness.base.errors import RunError, UserError
 from harness.base.removal import check_folder
+from harness.base.setting_names import setting
 from harness.cli.answer_output import answering, format_options
 from harness.cli.common_options import (
     GroupedCommand,
+    NumberRange,
     context_options,
     mpi_option,
     option_group,
@@ -40,75 +39,20 @@ from harness.cli.training_options import (
 from harness.report.answer import Answer
 from harness.schema.point import Point
 from harness.schema.presets import usual_scaling
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import USUAL_MINUTES, USUAL_WIDTH, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from harness.prediction.network_cost import Uncertain
     from harness.sweep.planned_launches import SweepPlan
     from harness.sweep.submission_settings import Submission
 
-# How many repeats a sweep in turns shall have: until its speedups are known well enough.
-
-_MOST = 24  # repeats
-_LOOKS = (3, 6, 9, 12, 18)  # after which it is asked whether the intervals are narrow
-_CONFIRMING = 2  # blocks that are made after they were
-_NARROW = 0.02  # half the width of a speedup's 95 % CI, of its logarithm, from `_ENOUGH_BLOCKS` on
-_ENOUGH_BLOCKS = 6
-_NARROW_OF_FEW = 0.01  # the same of fewer blocks
-_LONGEST_S = 360  # of a sweep that is made until its speedups are that certain
-
-
-def until_narrow() -> Callable[[Path], int]:
-    """Return what `run_sweep` asks after each part of a sweep: how many repeats there shall be."""
-    begun = monotonic()
-
-    def wanted_repeats(folder: Path) -> int:
-        widest, repeats = widest_interval(folder)
-        wanted = next_repeats(widest, repeats, monotonic() - begun)
-        if wanted > repeats:
-            certainty = f"within {widest:.1%}" if math.isfinite(widest) else "without an interval"
-            echo(f"the speedup is known {certainty} after {repeats} blocks: {wanted - repeats} more")
-        return wanted
-
-    return wanted_repeats
-
-
-def widest_interval(folder: Path) -> tuple[float, int]:
-    """Return half the width of the widest interval of the sweep's speedups, of its logarithm, and how many repeats."""
-    from harness.analysis.launch_frames import launch_frame
-    from harness.analysis.read_results import load_sweep
-    from harness.analysis.scaling import scale
-
-    loaded = load_sweep(folder)
-    launches = launch_frame(loaded.runs, loaded.epochs)
-    repeats = int(launches["repeat"].max()) + 1
-    scaling = scale(launches)
-    widest = 0.0
-    for point in scaling.others if scaling else ():
-        interval = point.speedup_interval
-        if point.blocks:
-            widest = max(widest, math.log(interval.high / interval.low) / 2 if interval else math.inf)
-    return widest, repeats
-
-
-def next_repeats(reach: float, repeats: int, seconds: float) -> int:
-    """Return how many repeats a sweep shall have of which `repeats` took `seconds`: the same number where it ends.
-
-    `reach` is half the width of its widest speedup's interval, of the logarithm. To stop where an interval happens to
-    be narrow costs some of its coverage. So two more blocks are made after it is narrow, and intervals of few blocks
-    must be the narrower: of intervals of 95 %, 93 to 95 % hold the truth, by
-    simulation (tests/analysis/test_turn_blocks.py).
-    """
-    if repeats - _CONFIRMING in _LOOKS:
-        return repeats
-    narrow = _NARROW if repeats >= _ENOUGH_BLOCKS else _NARROW_OF_FEW
-    wanted = repeats + _CONFIRMING
-    if reach > narrow:
-        wanted = min((look for look in _LOOKS if look > repeats), default=_MOST)
-    late = seconds * wanted > _LONGEST_S * repeats
-    return repeats if late else max(repeats, min(wanted, _MOST))
+MOST_BLOCKS = 24  # of a job of a batch system, which its time limit may end before
+_WIDEST = 0.5  # what WIDTH may be at most: such an interval says next to nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +63,8 @@ class SweepOptions:
     layouts: LayoutOptions
     batch: BatchOptions
     repeats: int | None
+    budget: float | None
+    width: str | None
     scaling: str | None
     oversubscribe: bool
     tuned: bool
@@ -159,10 +105,22 @@ class SweepOptions:
     "--repeats",
     common=True,
     type=int,
-    help="Launches of each layout [default: in turns 3 to 24 blocks, until the speedup's interval is within 2 %, "
-    "6 minutes are over, or on a cluster the time limit; else 6; an interval needs 3].",
+    help="Launches of each layout [default: interleaved 3 blocks and more, until --width or --budget ends it, or on a "
+    "cluster 24 blocks or the time limit; else 6; an interval needs 3].",
 )
-@spread("--scaling", help="strong (the same rows) or weak (rows per rank) [default: strong, with PRESET=jupiter weak].")
+@spread(
+    "--budget",
+    type=NumberRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Minutes after which no block beyond the third begins on this machine [default: 6].",
+)
+@spread(
+    "--width", metavar="PERCENT%", help="Half the width of a speedup's interval at which it is enough [default: 2%]."
+)
+@spread(
+    "--scaling",
+    help="strong (the same rows) or weak (rows per rank) [default: strong, with --preset jupiter weak].",
+)
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
@@ -189,8 +147,9 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
 
     workload = build_workload(options.workload)
     submission, reason = build_submission(options.batch)
+    _refuse_limits(options, submission)
     if submission.in_turns and options.repeats is None and submission.request.allocations == 1:
-        submission = replace(submission, most_blocks=_MOST)
+        submission = replace(submission, most_blocks=MOST_BLOCKS, width=parse_width(options.width))
     sweep, refused = _build(workload, submission, context, options)
     network = read_links(options.network) if options.network else None
     echo(reason)
@@ -199,6 +158,52 @@ def sweep_command(options: SweepOptions, context: Context) -> Answer:
     if options.dry_run:
         return _planned(write_scripts(sweep, context, submission))
     return _run(sweep, submission, network, context, options)
+
+
+def parse_width(text: str | None) -> float:
+    """Return the part of one that `text`, such as ``2%``, is; the usual one of None.
+
+    Raises:
+        UserError: it is no percentage above 0 and up to 50 %.
+    """
+    if text is None:
+        return USUAL_WIDTH
+    number, sign, rest = text.partition("%")
+    try:
+        width = float(number) / 100
+    except ValueError:
+        width = math.nan
+    if not sign or rest.strip() or not 0 < width <= _WIDEST:
+        raise UserError(
+            f"{setting('width', text)} is not a width: write a percentage up to {100 * _WIDEST:g}%, such as 2%"
+        )
+    return width
+
+
+def _refuse_limits(options: SweepOptions, submission: "Submission") -> None:
+    """Refuse a budget and a width where something else says how many blocks there are.
+
+    Raises:
+        UserError: naming what does.
+    """
+    limits = {"budget": options.budget, "width": options.width}
+    words = [setting(name, limit) for name, limit in limits.items() if limit is not None]
+    if not words:
+        return
+    asked = words[0]
+    if options.repeats is not None:
+        repeats = setting("repeats", options.repeats)
+        raise UserError(f"{repeats} says how many launches there are: leave it out, or {asked}")
+    if not submission.in_turns:
+        repeats = setting("repeats")
+        raise UserError(f"{asked} is for interleaved launches, these follow each other: say {repeats} instead")
+    if submission.request.allocations > 1:
+        allocations = setting("allocations", submission.request.allocations)
+        raise UserError(f"{asked} is for one allocation, these are {allocations}")
+    if options.budget is not None and submission.scheduler != "local":
+        scheduler = setting("scheduler", submission.scheduler)
+        walltime = setting("walltime")
+        raise UserError(f"{asked} is for launches on this machine: a job of {scheduler} ends by {walltime}")
 
 
 def _build(
@@ -251,8 +256,7 @@ def _run(
     from harness.report.sweep_answer import report_sweep
     from harness.sweep.execute import run_sweep
 
-    is_here = submission.scheduler == "local"  # else the job itself looks at its speedups between blocks
-    enough = until_narrow() if is_here and submission.in_turns and options.repeats is None else None
+    enough = _enough(submission, options)
     folder = context.results / sweep.name
     problem = ""
     try:
@@ -263,6 +267,16 @@ def _run(
             raise
         problem = str(error)
     return replace(report_sweep(folder, context.reports, network=network), problem=problem)
+
+
+def _enough(submission: "Submission", options: SweepOptions) -> "Callable[[Path], int] | None":
+    """Return what says how many repeats there shall be, None where the command line does, or a job looks for itself."""
+    if submission.scheduler != "local" or not submission.in_turns or options.repeats is not None:
+        return None
+    from harness.cli.sweep_end import EndRule, until_known
+
+    minutes = USUAL_MINUTES if options.budget is None else options.budget
+    return until_known(EndRule(width=parse_width(options.width), budget_s=60 * minutes))
 
 
 def _planned(plan: "SweepPlan") -> Answer:

@@ -47,7 +47,7 @@ def trace_command(sweep: str | None, epochs: str | None, output: Path | None, co
         folder = folder / middle_launch(launch_frame(loaded.runs, loaded.epochs))
         echo(f"harness: of {loaded.folder.name} the middle launch on most ranks: {folder.name}", err=True)
     run = read_run(folder)
-    numbers = [count - 1 for count in parse_counts("--epochs", epochs)] if epochs else None
+    numbers = [count - 1 for count in parse_counts("epochs", epochs)] if epochs else None
     content = trace_file(run, trace_events(run, read_calls(folder, run), numbers))
     if output is None:
         make_place(context.reports, "--reports")

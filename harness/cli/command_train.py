@@ -142,6 +142,7 @@ def _run_settings(workload: Workload, script: UserScript, record: Path | None, h
         logs=rank_logs(record),
         record=record,
         shared_files=workload.shared_files,
+        unjudged=True,  # a sweep compares its launches with those on one rank
     )
 
 

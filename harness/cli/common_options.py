@@ -18,9 +18,11 @@ from harness.base.command_context import Context
 from harness.base.current_user import UserPath
 from harness.base.errors import UserError
 from harness.base.removal import check_place
+from harness.base.setting_names import setting
 from harness.cli.terminal import echo
 from harness.comm.harness_variables import MPI_CHOICES
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
+from harness.schema.option import Option as DeclaredOption
 from harness.schema.sweep_folder import holds_reports, holds_results
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -29,12 +31,20 @@ Option = Callable[[Any], Any]
 
 
 class GroupedOption(click.Option):
-    """An option that help shows below the heading `group`, the `common` ones first."""
+    """An option that help shows below the heading `group`, the `common` ones first; `declared` is that of its field."""
 
-    def __init__(self, *names: Any, group: str = "", common: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        *names: Any,
+        group: str = "",
+        common: bool = False,
+        declared: DeclaredOption | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(*names, **settings)
         self.group = group
         self.common = common
+        self.declared = declared
 
 
 _ALL = "harness.help_all"  # in the context's `meta` where --help-all asked for the help
@@ -95,29 +105,31 @@ class GroupedCommand(click.Command):
             formatter.write("\nmore: --help-all\n")
 
 
-def setting(*names: str, group: str, **settings: Any) -> Option:
+def grouped_option(*names: str, group: str, **settings: Any) -> Option:
     """Return the decorator of a click option below the heading `group`."""
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 
 # An option below the heading of what is trained, how it is spread, where it runs, what is written.
-what = partial(setting, group=WHAT)
-spread = partial(setting, group=SPREAD)
-where = partial(setting, group=WHERE)
-written = partial(setting, group=WRITTEN)
+what = partial(grouped_option, group=WHAT)
+spread = partial(grouped_option, group=SPREAD)
+where = partial(grouped_option, group=WHERE)
+written = partial(grouped_option, group=WRITTEN)
 
 
 def _folder(name: str, default: str | None, text: str, group: str, **settings: Any) -> Option:
     path = Path(default) if default else None
-    return setting(name, group=group, type=UserPath(), default=path, show_default=bool(default), help=text, **settings)
+    return grouped_option(
+        name, group=group, type=UserPath(), default=path, show_default=bool(default), help=text, **settings
+    )
 
 
 def _data_dir(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
     """Say that DATA_DIR of the environment, which many programs have, is not taken."""
     ignored = os.environ.get("DATA_DIR")
     if value is None and ignored:
-        text = f"harness: DATA_DIR={ignored} of the environment is not used"
-        echo(f"{text}: write DATA_DIR=folder after make's target, or export HARNESS_DATA_DIR", err=True)
+        text = f"harness: DATA_DIR of the environment ('{ignored}') is not used"
+        echo(f"{text}: give {setting('data_dir', 'FOLDER')}, or export HARNESS_DATA_DIR", err=True)
     return value
 
 
@@ -290,13 +302,16 @@ def field_options(kind: type, group: str, values: Mapping[str, str] | None = Non
     for field, asked in options(kind):
         flag = f"--{asked.name or field.name.replace('_', '-')}"
         facts: dict[str, Any] = {"group": asked.group or group, "common": asked.common, "help": asked.help}
+        facts["declared"] = asked
         typed, *more = [part for part in get_args(field.type) or (field.type,) if part is not type(None)]
         if typed is bool:
             off = asked.opposite or f"no-{flag[2:]}"
-            click_options.append(setting(f"{flag}/--{off}", field.name, default=None, **facts))
+            click_options.append(grouped_option(f"{flag}/--{off}", field.name, default=None, **facts))
         else:
             metavar = (values or {}).get(field.name) or asked.metavar or None
-            click_options.append(setting(flag, field.name, type=typed, metavar=metavar, multiple=bool(more), **facts))
+            click_options.append(
+                grouped_option(flag, field.name, type=typed, metavar=metavar, multiple=bool(more), **facts)
+            )
     return click_options
 
 
@@ -340,22 +355,24 @@ def parse_counts(field: str, text: str) -> tuple[int, ...]:
 def _parse_part(field: str, text: str, part: str) -> list[int]:
     match = re.fullmatch(r"(\d+)(?:\.\.(\d+)(?:\*(\d+))?)?", part, flags=re.ASCII)
     if not match:
-        raise UserError(f"{field}={text} is not a list of counts: {_FORMS}")
+        raise UserError(f"{setting(field, text)} is not a list of counts: {_FORMS}")
     first = int(match[1])
     last = int(match[2]) if match[2] else first
     factor = int(match[3]) if match[3] else None
     if first < 1:
-        raise UserError(f"{field}={text} has a count below 1: start at 1")
+        raise UserError(f"{setting(field, text)} has a count below 1: start at 1")
     if last > _LIMIT:
-        raise UserError(f"{field}={text} has a count above {_LIMIT:,}: write a smaller one")
+        raise UserError(f"{setting(field, text)} has a count above {_LIMIT:,}: write a smaller one")
     if last < first:
-        raise UserError(f"{field}={text} runs backwards: write {last}..{first}")
+        raise UserError(f"{setting(field, text)} runs backwards: write {last}..{first}")
     if factor is None:
         if last - first >= MOST_COUNTS:
-            raise UserError(f"{field}={text} is {last - first + 1:,} counts: {first}..{last}*2 is the doublings")
+            raise UserError(
+                f"{setting(field, text)} is {last - first + 1:,} counts: {first}..{last}*2 is the doublings"
+            )
         return list(range(first, last + 1))
     if factor < 2:
-        raise UserError(f"{field}={text} never grows: the factor after * must be at least 2")
+        raise UserError(f"{setting(field, text)} never grows: the factor after * must be at least 2")
     counts = [first]
     while counts[-1] * factor <= last:
         counts.append(counts[-1] * factor)
@@ -374,4 +391,6 @@ def split_words(name: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise UserError(f"{name}={text} cannot be split into words ({error}): quote it as in a shell") from error
+        raise UserError(
+            f"{setting(name, text)} cannot be split into words ({error}): quote it as in a shell"
+        ) from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
+from harness.base.setting_names import setting
 from harness.cli.terminal import echo
 from harness.schema.workload import Workload
 
@@ -54,7 +55,10 @@ def fetch_small_set(name: str, data_dir: Path | None) -> None:
     folder = cache_folder() / "data"
     if folder in _failed or not dataset.find(folder).missing:
         return
-    echo(f"{dataset.title} is not here yet and is fetched once ({SWITCH}=0 or DATA_KIND=synthetic: never)")
+    echo(
+        f"{dataset.title} is not here yet and is fetched once "
+        f"({SWITCH}=0 or {setting('data_kind', 'synthetic')}: never)"
+    )
     from harness.datasets.downloads import fetch_at_first_use
 
     try:

@@ -1,10 +1,15 @@
-"""The program of a batch job in turns, ``python -m harness.cli.job_blocks SERIES NODE``: until it knows enough."""
+"""The program of a batch job in turns, ``python -m harness.cli.job_blocks SERIES NODE SECONDS``: until it knows enough.
+
+The job has run for these seconds before.
+"""
 
 import sys
 from pathlib import Path
 
-from harness.cli.command_sweep import next_repeats, widest_interval
+from harness.cli.sweep_end import EndRule, measure_width
+from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.block_program import Enough, main
+from harness.sweep.submission_settings import read_submission
 
 
 def until_known() -> Enough:
@@ -16,14 +21,15 @@ def until_known() -> Enough:
 
     def is_known(folder: Path) -> bool:
         nonlocal wanted
-        reach, repeats = widest_interval(folder)
-        if repeats < wanted:
+        width = measure_width(folder)
+        if width.repeats < wanted:
             return False
-        wanted = next_repeats(reach, repeats, seconds=0.0)
-        return wanted <= repeats
+        rule = EndRule(width=read_submission(SweepFolder(folder)).width)
+        wanted = rule.next_repeats(width.reach, width.repeats)
+        return wanted <= width.repeats
 
     return is_known
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], until_known()))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], until_known(), float(sys.argv[3])))

@@ -10,7 +10,8 @@ import click
 
 from harness.base.current_user import expanded
 from harness.base.errors import UserError
-from harness.cli.common_options import Option, field_options, option_group, take, where
+from harness.base.setting_names import setting
+from harness.cli.common_options import field_options, option_group, take, where
 from harness.schema.option import WHERE
 from harness.schema.option import options as schema_options
 from harness.sweep.schedulers import known_schedulers
@@ -36,29 +37,8 @@ class BatchOptions:
     yes: bool
 
 
-_REPLACED = {
-    "nested": "MODE=turns (--mode turns), which is the default",
-    "turns": "MODE=turns or MODE=jobs (--mode turns|jobs)",
-    "array": "MODE=array (--mode array)",
-}
-
-
-def _refuse_replaced(context: click.Context, option: click.Parameter, value: bool | None) -> None:
-    """Refuse an option that was replaced, naming what is written now."""
-    if value is not None and option.name is not None:
-        raise UserError(f"{option.name.upper()}= is now {_REPLACED[option.name]}")
-
-
-def replaced_options() -> "list[Option]":
-    """Return the hidden options that say what has taken their place."""
-    facts: dict[str, Any] = {"hidden": True, "default": None, "callback": _refuse_replaced}
-    return [where(f"--{name}/--no-{name}", name, **facts) for name in _REPLACED]
-
-
 def take_batch(values: dict[str, Any]) -> BatchOptions:
     """Take the options of the batch system out of the `values` of a command's parameters."""
-    for old_name in _REPLACED:
-        values.pop(old_name)
     values["request"] = {field.name: values.pop(field.name) for field, _ in schema_options(JobRequest)}
     return take(BatchOptions, values)
 
@@ -76,7 +56,6 @@ batch_options = option_group(
     where(
         "--site", common=True, help="Facts of the computing centre: a .toml file, or its name in jobs/sites or here."
     ),
-    *replaced_options(),
     *field_options(JobRequest, WHERE),
     where("--template", help="Your own job script template, instead of jobs/templates."),
     where("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before costing more."),
@@ -102,15 +81,16 @@ def build_submission(options: BatchOptions) -> "tuple[Submission, str]":
     refuse_recorded_secrets(site, request)
     no_turns = _why_no_turns(request, template)
     if request.mode == "turns" and no_turns:
-        raise UserError(f"MODE=turns cannot be: {no_turns}; say MODE=jobs")
+        raise UserError(f"{setting('mode', 'turns')} cannot be: {no_turns}; say {setting('mode', 'jobs')}")
     if not request.mode:
         request = replace(request, mode="jobs" if no_turns else "turns")
     if request.allocations > 1 and request.mode != "turns":
         raise UserError(
-            f"ALLOCATIONS={request.allocations} is for MODE=turns, this is MODE={request.mode}: leave it out"
+            f"{setting('allocations', request.allocations)} is for {setting('mode', 'turns')}, this is "
+            f"{setting('mode', request.mode)}: leave it out"
         )
     if template is not None and not Path(template).is_file():
-        raise UserError(f"TEMPLATE={template} is not a file: name a Jinja template of yours")
+        raise UserError(f"{setting('template', template)} is not a file: name a Jinja template of yours")
     named_file = site_file(site_name) if site_name else None
     submission = Submission(
         scheduler=scheduler,
@@ -128,7 +108,7 @@ def _build_request(options: BatchOptions, usual: JobRequest) -> JobRequest:
     image = _path(options.request["container"])
     if image and "://" not in image:
         if not Path(image).is_file():
-            raise UserError(f"CONTAINER={image} is not a file: name an image, such as image.sif")
+            raise UserError(f"{setting('container', image)} is not a file: name an image, such as image.sif")
         changes["container"] = str(Path(image).resolve())
     return replace(usual, **changes)
 
@@ -136,9 +116,9 @@ def _build_request(options: BatchOptions, usual: JobRequest) -> JobRequest:
 def _why_no_turns(request: JobRequest, template: str | None) -> str:
     """Return why launches cannot share an allocation, empty if they can."""
     if template:
-        return "a TEMPLATE of yours starts launches one by one"
+        return f"{setting('template')} starts launches one by one"
     if request.requeue or request.signal_s:
-        return "REQUEUE and SIGNAL are for launches that follow each other"
+        return f"{setting('requeue')} and {setting('signal')} are for launches that follow each other"
     return ""
 
 
@@ -159,8 +139,8 @@ def refuse_elsewhere(scheduler: str) -> None:
     chosen, _ = choose_scheduler(scheduler, find_site(None))
     if chosen != "local":
         raise UserError(
-            f"variants train in turns on this machine, and here SCHEDULER={chosen} has the nodes: say "
-            "SCHEDULER=local inside a job of your own"
+            f"variants train interleaved on this machine, and here {setting('scheduler', chosen)} has the nodes: say "
+            f"{setting('scheduler', 'local')} inside a job of your own"
         )
 
 
@@ -173,8 +153,9 @@ def approval(options: BatchOptions) -> "Callable[[NodeHours], None]":
             return
         if not sys.stdin.isatty():
             raise UserError(
-                f"this sweep may cost {cost.likely:.1f} node-hours, more than MAX_NODE_HOURS={limit:g}: "
-                "lower WALLTIME=, NODES= or REPEATS=, raise the limit, or say YES=1"
+                f"this sweep may cost {cost.likely:.1f} node-hours, more than "
+                f"{setting('max_node_hours', f'{limit:g}')}: lower {setting('walltime')}, {setting('nodes')} or "
+                f"{setting('repeats')}, raise the limit, or say {setting('yes', True)}"
             )
         click.confirm(f"{cost.likely:.1f} node-hours are more than {limit:g}: submit all the same?", abort=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.cli.terminal import echo
 from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, SweepFolder, sweep_folders
 
@@ -74,8 +75,12 @@ def find_recorded(name: str | None, results: Path) -> Path:
     return find_sweep(name, results)
 
 
-def find_measurement(name: str | None, *, results: Path, baselines: Path | None) -> "Measurement":
+def find_measurement(
+    name: str | None, *, results: Path, baselines: Path | None, contended_too: bool = False
+) -> "Measurement":
     """Return the measurement called `name`, that of the newest sweep without one. Without `baselines`, of no baseline.
+
+    `contended_too` is as in `harness.regression.measurement.measurements`.
 
     Raises:
         UserError: there is no such thing, it is not unique, or it holds no valid launch.
@@ -85,7 +90,7 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
 
     if name is None:
         newest = newest_sweep(results)
-        return measured_in(newest, str(newest), None)
+        return measured_in(newest, str(newest), None, contended_too=contended_too)
     if baselines is not None and (baselines / f"{name}.json").is_file():
         return find_baseline(name, baselines).measurement
     sweep_name, at, commit = name.partition("@")
@@ -93,13 +98,15 @@ def find_measurement(name: str | None, *, results: Path, baselines: Path | None)
     if folder is None:
         baseline_names = () if baselines is None else tuple(file.stem for file in baselines.glob("*.json"))
         folder = _only(sweep_name, _beginning(sweep_name, results, baseline_names))
-    return measured_in(folder, name, commit if at else None)
+    return measured_in(folder, name, commit if at else None, contended_too=contended_too)
 
 
 def _all_sweeps(results: Path) -> tuple[Path, ...]:
     sweeps = sweep_folders(results)
     if not sweeps:
-        raise UserError(f"no sweep in '{results}': run `harness sweep` first, or name the folder with --results")
+        raise UserError(
+            f"no sweep in '{results}': run `harness sweep` first, or name the folder with {setting('results')}"
+        )
     return sweeps
 
 
@@ -119,14 +126,14 @@ def _beginning(name: str, results: Path, baselines: Iterable[str]) -> tuple[Path
     matching = tuple(folder for sweep_name, folder in sweeps.items() if start and sweep_name.startswith(start))
     if not matching:
         names = [*sweeps, *baselines]
-        raise unknown("SWEEP", name, names) if names else UserError(f"SWEEP={name}: no sweep in '{results}'")
+        raise unknown("sweep", name, names) if names else UserError(f"sweep '{name}': no sweep in '{results}'")
     return matching
 
 
 def _only(name: str, folders: tuple[Path, ...]) -> Path:
     if len(folders) > 1:
         names = ", ".join(sorted(folder.name for folder in folders))
-        raise UserError(f"SWEEP={name} is the beginning of {len(folders)} sweeps: {names}; write more of the name")
+        raise UserError(f"'{name}' is the beginning of {len(folders)} sweeps: {names}; write more of the name")
     return folders[0]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness.base.current_user import UserPath, expanded
 from harness.base.errors import UserError, unknown
 from harness.base.secret_text import refuse_secrets
+from harness.base.setting_names import setting
 from harness.cli.common_options import (
     MOST_COUNTS,
     Command,
@@ -108,10 +109,10 @@ def _build_script(options: WorkloadOptions, script: Path) -> Workload:
     for name, value in settings.items():
         if value is not None and name not in ("sync", "note", "own_rate", "shared_files"):
             raise UserError(
-                f"--{name.replace('_', '-')} cannot be combined with --script: the script settles it, "
-                "give it what it needs with --script-arguments"
+                f"{setting(name)} cannot be combined with {setting('script')}: the script settles it, "
+                f"give it what it needs with {setting('script_arguments')}"
             )
-    arguments = split_words("SCRIPT_ARGUMENTS", options.script_arguments)
+    arguments = split_words("script_arguments", options.script_arguments)
     refuse_secrets(arguments, options.allow_argument)
     return script_workload(
         script,
@@ -169,7 +170,7 @@ def build_layouts(
     from harness.sweep.plan import Axes, combine, fill_nodes
 
     counts = {
-        name: parse_counts(name.upper(), text) if text else ()
+        name: parse_counts(name, text) if text else ()
         for name, text in (
             ("nodes", options.nodes),
             ("cores", options.cores),
@@ -181,7 +182,8 @@ def build_layouts(
     combinations = 1 if options.zipped else math.prod(len(values) or 1 for values in counts.values())
     if combinations > MOST_COUNTS:
         raise UserError(
-            f"these lists have {combinations:,} combinations: ask for at most {MOST_COUNTS:,}, or say ZIP=1"
+            f"these lists have {combinations:,} combinations: ask for at most {MOST_COUNTS:,}, or say "
+            f"{setting('zip', True)}"
         )
     limit = None
     on_cluster = submission.scheduler != "local"
@@ -190,10 +192,10 @@ def build_layouts(
     if not (counts["nodes"] or counts["cores"] or counts["gpus"]):
         if limit is None:
             submission.open(oversubscribe=oversubscribe).check()  # perhaps there is none
-            raise UserError("NODES= is needed: how many nodes there are is not known here")
+            raise UserError(f"{setting('nodes')} is needed: how many nodes there are is not known here")
         most = limit.nodes or 1
         if not on_cluster:  # on one machine its cores stand for nodes
             most = max(1, most // max(1, max(counts["ranks_per_node"] or (1,)) * max(counts["threads"] or (1,))))
-        counts["nodes"] = parse_counts("NODES", f"1..{most}*2")
+        counts["nodes"] = parse_counts("nodes", f"1..{most}*2")
     axes = Axes(**counts, zipped=options.zipped)
     return combine(fill_nodes(axes, limit if on_cluster else None), limit)

@@ -91,9 +91,11 @@ def train_variants(names: Sequence[str], context: Context, options: VariantOptio
         raise UserError(f"'{twice}' is given twice: to compare a stack with itself write env:A=1 env:A=2")
     with contextlib.ExitStack() as stack:
         variants = [
-            replace(_variant(word, context.data_dir, options, stack), name=name)
+            replace(_variant(word, options, stack), name=name)
             for word, name in zip(words, variant_names(words), strict=True)
         ]
+        # Only what has been checked is worth a download.
+        variants = [replace(variant, sweep=_with_data(variant.sweep, context.data_dir)) for variant in variants]
         minutes = options.budget
         turns = variant_turns.VariantTurns(
             variants,
@@ -102,29 +104,27 @@ def train_variants(names: Sequence[str], context: Context, options: VariantOptio
             budget_s=60 * minutes,
         )
         context.say(
-            f"{', '.join(names)} train in turns, at most {minutes:g} minutes; a line follows each block of launches, "
-            "which takes a minute or more"
+            f"{', '.join(names)} train interleaved, at most {minutes:g} minutes; a line follows each block of "
+            "launches, which takes a minute or more"
         )
         return variant_turns.run_variants(turns, threshold=options.threshold / 100, say=context.say)
 
 
-def _variant(
-    word: "VariantWord", data_dir: Path | None, options: VariantOptions, stack: contextlib.ExitStack
-) -> "Variant":
+def _variant(word: "VariantWord", options: VariantOptions, stack: contextlib.ExitStack) -> "Variant":
     """Return the side that `word` stands for; a checkout of its commit is removed with the `stack`."""
     from harness.regression.variants import Kind, Variant, check_python, checkout
 
     workload = options.workload
     match word.kind:
         case Kind.SETTINGS:
-            return Variant(name=word.text, sweep=_sweep(_with(workload, _settings(word)), options.layouts, data_dir))
+            return Variant(name=word.text, sweep=_sweep(_with(workload, _settings(word)), options.layouts))
         case Kind.PROGRAM:
             if word.value.endswith(".py"):
                 program = replace(workload, script=Path(word.value))
             else:
                 program = _with(workload, {"model": word.value})
-            return Variant(name=word.text, sweep=_sweep(program, options.layouts, data_dir))
-    variant = Variant(name=word.text, sweep=_sweep(workload, options.layouts, data_dir))
+            return Variant(name=word.text, sweep=_sweep(program, options.layouts))
+    variant = Variant(name=word.text, sweep=_sweep(workload, options.layouts))
     match word.kind:
         case Kind.COMMIT:
             tree, commit = stack.enter_context(checkout(word.value))
@@ -142,16 +142,21 @@ def _with(workload: WorkloadOptions, settings: Mapping[str, Any]) -> WorkloadOpt
     return replace(workload, settings={**workload.settings, **settings})
 
 
-def _sweep(workload_options: WorkloadOptions, layout_options: LayoutOptions, data_dir: Path | None) -> Sweep:
-    """Return what a variant trains."""
-    from harness import datasets
+def _sweep(workload_options: WorkloadOptions, layout_options: LayoutOptions) -> Sweep:
+    """Return what a variant trains, whatever its data is."""
     from harness.sweep.submission_settings import Submission
 
     workload = build_workload(workload_options)
     layouts, _ = build_layouts(layout_options, Submission())
-    fetch_for(workload, data_dir)
-    data_id = datasets.locate(workload, data_dir).data_id
-    return Sweep(workload=workload, layouts=layouts, repeats=1, data_id=data_id)
+    return Sweep(workload=workload, layouts=layouts, repeats=1)
+
+
+def _with_data(sweep: Sweep, data_dir: Path | None) -> Sweep:
+    """Return `sweep` with the identity of its data, which is fetched if it is small and not here."""
+    from harness import datasets
+
+    fetch_for(sweep.workload, data_dir)
+    return replace(sweep, data_id=datasets.locate(sweep.workload, data_dir).data_id)
 
 
 def _settings(word: "VariantWord") -> dict[str, Any]:

@@ -21,6 +21,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.exit_codes import HANG
 from harness.base.removal import remove_file
 from harness.base.scratch import of_process, remove_dead
+from harness.base.setting_names import setting
 from harness.comm.hang import end_late, end_launcher_later, is_asked
 from harness.comm.lost_ranks import find_loss, forget_losses
 from harness.comm.native_library import find_library
@@ -292,8 +293,9 @@ def check_library(action: str) -> None:
     """
     from mpi4py import MPI
 
-    how = f"ON_FAILURE={action} needs Open MPI 5 started by 'mpirun --with-ft ulfm'"
+    how = f"{setting('on_failure', action)} needs Open MPI 5 started by 'mpirun --with-ft ulfm'"
     if not MPI.Get_library_version().startswith("Open MPI v5"):
-        raise UserError(f"{how}, but ranks here load {MPI.Get_library_version().splitlines()[0]}: use ON_FAILURE=abort")
+        library = MPI.Get_library_version().splitlines()[0]
+        raise UserError(f"{how}, but ranks here load {library}: use {setting('on_failure', 'abort')}")
     if os.environ.get(FAULT_TOLERANCE, "").lower() not in ("1", "true"):
-        raise UserError(f"{how}: start it so, or use ON_FAILURE=abort")
+        raise UserError(f"{how}: start it so, or use {setting('on_failure', 'abort')}")

@@ -13,6 +13,7 @@ import psutil
 
 from harness.base.errors import UserError
 from harness.base.processes import run_program
+from harness.base.setting_names import setting
 from harness.base.turns import BLOCK
 from harness.comm.world import World
 
@@ -194,7 +195,7 @@ def assign(
     if len(together) < len(pools) and not shared:
         raise UserError(
             f"{len(pools)} ranks on {host} for {len(together)} GPUs: use at most {len(together)} ranks per node, "
-            "or OVERSUBSCRIBE=1 in a sweep to share GPUs for function, never for timing"
+            f"or {setting('oversubscribe', True)} in a sweep to share GPUs for function, never for timing"
         )
     if len(pool) < len(pools):
         return pool[local_rank % len(pool)]

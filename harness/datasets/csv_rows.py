@@ -21,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.datasets.dataset import Array, Chunk
 
 POINT = "."
@@ -248,7 +249,9 @@ def _no_number(form: CsvForm, line: int, place: int, cell: str) -> UserError:
     fix = "write a plain number"
     marked = any(is_number(cell, mark) for mark in (POINT, COMMA))
     if not form.decimal and marked:
-        fix = "say with DECIMAL=point or DECIMAL=comma which mark stands before decimals"
+        fix = (
+            f"say with {setting('decimal', 'point')} or {setting('decimal', 'comma')} which mark stands before decimals"
+        )
     visible_cell = cell.strip()[:40].replace(INNER_MARK, "<U+FEFF>")
     return UserError(f"'{form.path}' line {line:,}: invalid value '{visible_cell}' in column '{name}': {fix}")
 

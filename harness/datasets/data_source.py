@@ -14,6 +14,7 @@ from harness.base.current_user import expanded
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, hold_lock_file, make_folder, sha256_of, write_atomic
 from harness.base.record_words import shell_line
+from harness.base.setting_names import setting
 from harness.datasets import synthetic
 from harness.datasets.csv_form import CsvSettings
 from harness.datasets.dataset import Dataset, FoundFiles
@@ -117,12 +118,12 @@ def locate(workload: Workload, data_dir: Path | None, data_id: str = "") -> Data
     if data_id not in ("", source.data_id):
         raise UserError(
             f"the launches are to train on {data_id}, the data here is {source.data_id}: name the folder of the same "
-            "originals with --data-dir (DATA_DIR=), or measure again if it was changed"
+            f"originals with {setting('data_dir')}, or measure again if it was changed"
         )
     if source.stored and workload.distribution == "scatter":
         raise UserError(
-            "DISTRIBUTION=scatter sends rows held in memory, but images in files are decoded by every rank: "
-            "use DISTRIBUTION=parallel"
+            f"{setting('distribution', 'scatter')} sends rows held in memory, but images in files are decoded by every "
+            f"rank: use {setting('distribution', 'parallel')}"
         )
     return source
 
@@ -135,15 +136,20 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
     settings = csv_settings(workload)
     suffix = own_suffix(workload.own_file) if workload.own_file else ""
     for field in dataclasses.fields(settings):
-        name = field.name.upper()
         value = getattr(settings, field.name)
         if value and suffix not in (*TEXT_SUFFIXES, PARQUET):
-            raise UserError(f"{name}={value} is for a table of your own: leave it out, or give DATA=file.csv")
+            raise UserError(
+                f"{setting(field.name, value)} is for a table of your own: leave it out, or give "
+                f"{setting('data', 'file.csv')}"
+            )
     if workload.dataset == FILE:
         if workload.data == "synthetic":
-            raise UserError("--data-kind synthetic needs a DATASET: a file of your own has no synthetic stand-in")
+            raise UserError(
+                f"{setting('data_kind', 'synthetic')} needs {setting('dataset')}: a file of your own has no "
+                "synthetic stand-in"
+            )
         if workload.own_file is None:
-            raise UserError("DATASET=file names no file: give it with --data FILE")
+            raise UserError(f"{setting('dataset', 'file')} names no file: give it with {setting('data', 'FILE')}")
         own_files = (workload.own_file,)
         return _rows(workload, FoundFiles(train=own_files, test=own_files), "")
     folder = data_folder(data_dir)
@@ -152,8 +158,10 @@ def _locate(workload: Workload, data_dir: Path | None) -> DataSource:
     files = dataset.find(folder)
     if workload.input == "resident":
         if workload.data == "real":
-            raise UserError("input resident holds synthetic images: leave it out, or use DATA_KIND=synthetic")
-        return stand_in_source(dataset, workload, "INPUT=resident: ")
+            raise UserError(
+                f"input resident holds synthetic images: leave it out, or use {setting('data_kind', 'synthetic')}"
+            )
+        return stand_in_source(dataset, workload, f"{setting('input', 'resident')}: ")
     if files.missing:
         missing = ", ".join(files.missing)
         if workload.data == "real":
@@ -181,7 +189,7 @@ def data_folder(data_dir: Path | None) -> Path:
     if asked is None:
         return cache_folder() / "data"
     if not asked.is_dir():
-        raise UserError(f"data folder '{asked}' is not there: check --data-dir")
+        raise UserError(f"data folder '{asked}' is not there: check {setting('data_dir')}")
     return asked
 
 

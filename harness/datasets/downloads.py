@@ -17,6 +17,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.files import cache_folder, hold_lock_file, make_folder, sha256_of, user_errors, write_atomic
 from harness.base.removal import remove_file, replace_file
+from harness.base.setting_names import setting
 from harness.datasets.dataset import Dataset, Download
 from harness.datasets.known import dataset_info
 
@@ -159,7 +160,9 @@ def fetch(
     """
     dataset = dataset_info(name)
     if not dataset.downloads:
-        raise UserError(f"{dataset.title} is not free to download: register where it is offered and use --data-dir")
+        raise UserError(
+            f"{dataset.title} is not free to download: register where it is offered and use {setting('data_dir')}"
+        )
     place = make_folder(folder / name, "data folder", "choose --data-dir")
     sources = [mirror.rstrip("/")] if mirror else _sources(dataset)
     fetcher = _Fetcher(place, sources, patience)

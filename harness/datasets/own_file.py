@@ -197,11 +197,11 @@ OWN_FILE = Dataset(
 
 _SHOWN = 8
 _CHOICES = {
-    "asked": "which LABEL= names",
+    "asked": "which --label names",
     "by name": "by its name",
-    "first": "the first, as none is called label, target or class; LABEL= names another",
+    "first": "the first, as none is called label, target or class; --label names another",
 }
-_REASONS = {"asked": "DROP=", "index": "it numbers or names the rows", "empty": "it is empty"}
+_REASONS = {"asked": "--drop", "index": "it numbers or names the rows", "empty": "it is empty"}
 
 
 def own_file_lines(record: DataRecord) -> tuple[str, ...]:

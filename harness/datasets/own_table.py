@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.base.errors import UserError, unknown
 from harness.base.removal import replace_file
+from harness.base.setting_names import setting
 from harness.datasets.csv_form import LABEL_NAMES, CsvSettings, numbers_rows
 from harness.datasets.csv_rows import (
     INNER_MARK,
@@ -105,7 +106,7 @@ class Columns:
         """Return ``line N`` of the first row that has this cell in the column."""
         return self._source.position(self._sample.column(place).index(cell))
 
-    def find(self, setting: str, name: str) -> int:
+    def find(self, option: str, name: str) -> int:
         """Return the place of the column that `name` names, or counts from 1.
 
         Raises:
@@ -117,7 +118,8 @@ class Columns:
         if len(places) > 1:
             numbers = ", ".join(str(place + 1) for place in places)
             raise UserError(
-                f"{setting}={name} is the name of {len(places)} columns of '{self._path}': give the number of one "
+                f"{setting(option, name)} is the name of {len(places)} columns of '{self._path}': give the number "
+                "of one "
                 f"({numbers}), or rename them"
             )
         if places:
@@ -128,9 +130,10 @@ class Columns:
             return int(counted[1]) - 1
         if not any(names):
             raise UserError(
-                f"{setting}={name} names a column, and '{self._path}' has no header: give its number, 1 to {len(names)}"
+                f"{setting(option, name)} names a column, and '{self._path}' has no header: give its number, 1 to "
+                f"{len(names)}"
             )
-        raise unknown(setting, name, [text for text in names if text])
+        raise unknown(option, name, [text for text in names if text])
 
     def left_out(self) -> dict[int, LeftOut]:
         """Return the columns that hold nothing to train on: nameless ones that number the rows, or that are empty.
@@ -167,7 +170,7 @@ class Columns:
             number = place + 1
             raise UserError(
                 f"'{self._path}' column {number} has no name in the header and holds '{self._cell(place)}': leave it "
-                f"out with DROP={number}, make it the label with LABEL={number}, or name it"
+                f"out with {setting('drop', number)}, make it the label with {setting('label', number)}, or name it"
             )
 
     def _cell(self, place: int) -> str:
@@ -200,7 +203,7 @@ class Columns:
         drop = name if self._all[place].named else str(place + 1)
         return UserError(
             f"'{self._path}' {self.line_of(place, cell)} column '{name}' has '{cell[:60]}': {why}; write plain "
-            f"numbers or other texts, or leave it out with DROP={drop}"
+            f"numbers or other texts, or leave it out with {setting('drop', drop)}"
         )
 
     def pick_label(self, out: dict[int, LeftOut]) -> tuple[int, LabelChoice]:
@@ -213,7 +216,9 @@ class Columns:
         called = [place for place in called if place not in out]
         if len(called) > 1:
             names = ", ".join(self._all[place].name for place in called)
-            raise UserError(f"'{self._path}' has several columns that may be the label, {names}: say which with LABEL=")
+            raise UserError(
+                f"'{self._path}' has several columns that may be the label, {names}: say which with {setting('label')}"
+            )
         if called:
             return called[0], LabelChoice.BY_NAME
         remaining = [column.place for column in self._all if column.place not in out]
@@ -242,10 +247,11 @@ class Columns:
         texts = [other for other in likely if self._all[other].text]
         at_end = [other for other in likely if other == len(self._all) - 1]
         guesses = [*(other for other in texts if other in at_end), *at_end, *reversed(texts), *reversed(likely)]
-        fix = "say which column is the label with LABEL="
+        fix = f"say which column is the label with {setting('label')}"
         if guesses:
             guess = self._all[guesses[0]]
-            fix = f"the label is rather '{guess.name}': LABEL={guess.name if guess.named else guess.place + 1}"
+            choice = setting("label", guess.name if guess.named else guess.place + 1)
+            fix = f"the label is rather '{guess.name}': {choice}"
         return UserError(
             f"'{self._path}' column '{self._all[place].name}' cannot be the label, as its values are different in "
             f"nearly every row or no whole numbers ('{self._cell(place)[:60]}'): {fix}"
@@ -278,9 +284,9 @@ _MOST_CATEGORIES = 1_000
 _WIDE_ROWS = 1 << 14  # a row may have a thousand times as many columns as were read
 _NAMES = 100  # so many texts of which most stand in one row alone are names
 _CHOICE_WORDS = {
-    LabelChoice.ASKED: "which LABEL= names",
+    LabelChoice.ASKED: "which --label names",
     LabelChoice.BY_NAME: "by its name",
-    LabelChoice.FIRST: f"as no column is named {', '.join(LABEL_NAMES)}: the first is the label, LABEL= names another",
+    LabelChoice.FIRST: f"as no column is named {', '.join(LABEL_NAMES)}: the first is the label, --label names another",
 }
 
 
@@ -303,7 +309,7 @@ class OwnTable:
         self._drop(settings.drop)
         self._features = [place for place in range(len(self._columns)) if place not in (self._label, *self._left_out)]
         if not self._features:
-            raise UserError(f"DROP={settings.drop} leaves no column of '{path}' but the label: keep one")
+            raise UserError(f"{setting('drop', settings.drop)} leaves no column of '{path}' but the label: keep one")
         self._columns.check_texts(self._label)
         for place in self._features:
             self._columns.check_named(place)
@@ -317,17 +323,20 @@ class OwnTable:
 
     def _pick_label(self, settings: CsvSettings) -> tuple[int, LabelChoice]:
         if settings.label:
-            return self._columns.find("LABEL", settings.label), LabelChoice.ASKED
+            return self._columns.find("label", settings.label), LabelChoice.ASKED
         # A column that is to be left out is no label by being the first.
-        dropped = {self._columns.find("DROP", name): LeftOut.ASKED for name in _names(settings.drop)}
+        dropped = {self._columns.find("drop", name): LeftOut.ASKED for name in _names(settings.drop)}
         return self._columns.pick_label(self._left_out | dropped)
 
     def _drop(self, drop: str) -> None:
         """Leave out the columns that DROP= names."""
         for name in _names(drop):
-            place = self._columns.find("DROP", name)
+            place = self._columns.find("drop", name)
             if place == self._label:
-                raise UserError(f"DROP={drop} leaves out '{self._name(place)}', which is the label: give LABEL= too")
+                raise UserError(
+                    f"{setting('drop', drop)} leaves out '{self._name(place)}', which is the label: give "
+                    f"{setting('label')} too"
+                )
             self._left_out[place] = LeftOut.ASKED
 
     def read(self, paths: Sequence[Path], part: str) -> Iterator[Chunk]:
@@ -431,7 +440,7 @@ class OwnTable:
                 raise self.no_label()
             raise UserError(
                 f"'{self._path}' column '{self._name(place)}' has more than {_MOST_CATEGORIES:,} different texts, too "
-                f"many for categories: leave it out with DROP={self._word(place)}"
+                f"many for categories: leave it out with {setting('drop', self._word(place))}"
             )
         categories: Array = numbers[places]
         return categories
@@ -446,7 +455,9 @@ class OwnTable:
             )
         same = self._spellings[place].setdefault("".join(word.split()).casefold(), word)
         if same != word:
-            left_out = "" if place == self._label else f", or leave the column out with DROP={self._word(place)}"
+            left_out = (
+                "" if place == self._label else f", or leave the column out with {setting('drop', self._word(place))}"
+            )
             raise UserError(
                 f"{where.format(self._position(row))}, which differs from '{same[:60]}' by case or blanks only: write "
                 f"both in one way{left_out}"
@@ -497,13 +508,13 @@ class OwnTable:
         if 2 * missing >= self._rows:
             raise UserError(
                 f"'{self._path}' column '{self._name(place)}' is missing in {missing:,} of {self._rows:,} rows, too "
-                f"many to fill in: leave it out with DROP={self._word(place)}"
+                f"many to fill in: leave it out with {setting('drop', self._word(place))}"
             )
         texts = len(self._codes.get(place, ()))
         if texts >= _NAMES and 2 * texts > self._rows:
             raise UserError(
                 f"'{self._path}' column '{self._name(place)}' has {texts:,} different texts in {self._rows:,} rows, "
-                f"which are no categories: leave it out with DROP={self._word(place)}"
+                f"which are no categories: leave it out with {setting('drop', self._word(place))}"
             )
 
     def _wide(self, chunk: Array, means: Doubles, centring: Centring, width: int) -> Array:

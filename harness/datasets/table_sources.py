@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.datasets.csv_form import CsvSettings, Sample, find_form
 from harness.datasets.csv_rows import POINT, check_quotes, line_of_row, stream_csv
 from harness.datasets.safe_reading import readable
@@ -77,7 +78,7 @@ class ParquetSource:
         for name in ("separator", "decimal", "header"):
             value = getattr(settings, name)
             if value:
-                raise UserError(f"{name.upper()}={value} is for CSV text, and '{path}' is Parquet: leave it out")
+                raise UserError(f"{setting(name, value)} is for CSV text, and '{path}' is Parquet: leave it out")
         self.path = path
         with readable(path, "Parquet file"), path.open("rb") as opened:
             file = parquet.ParquetFile(opened)
@@ -119,7 +120,7 @@ class ParquetSource:
             reason = " ".join(str(error).split())[:120]
             raise UserError(
                 f"'{self.path}' column '{self.names[place]}' is not numbers that float64 holds ({reason}): leave it "
-                f"out with DROP={self.names[place]}"
+                f"out with {setting('drop', self.names[place])}"
             ) from error
 
     def position(self, row: int) -> str:

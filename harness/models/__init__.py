@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import UserError, unknown
 from harness.base.processes import run_program
+from harness.base.setting_names import setting
 from harness.schema.data_record import DataRecord
 from harness.schema.option import is_own_code
 from harness.schema.own_code import import_own
@@ -72,34 +73,41 @@ def check_network(name: str, features: tuple[int, ...]) -> None:
     if is_own_code(name):
         return
     if name not in (*_NETWORKS, *IMAGE_NETWORKS):
-        raise unknown("MODEL", name, (*_NETWORKS, *IMAGE_NETWORKS))
+        raise unknown("model", name, (*_NETWORKS, *IMAGE_NETWORKS))
     if name in ("cnn", "cnn-relu") and len(features) != 3:
-        raise UserError(f"MODEL={name} needs images, but this data set has {features} features a row: use MODEL=dnn")
+        raise UserError(
+            f"{setting('model', name)} needs images, but this data set has {features} features a row: use "
+            f"{setting('model', 'dnn')}"
+        )
     least = IMAGE_NETWORKS[name].least if name in IMAGE_NETWORKS else None
     if least and (len(features) != 3 or features[2] != 3 or min(features[:2]) < least):
         shape = " x ".join(map(str, features))
         raise UserError(
-            f"MODEL={name} needs colour images of {least} pixels or more, a row here is {shape}: use DATASET=imagenet"
+            f"{setting('model', name)} needs colour images of {least} pixels or more, a row here is {shape}: use "
+            f"{setting('dataset', 'imagenet')}"
         )
 
 
 def _user_model(name: str, features: tuple[int, ...], classes: int) -> "keras.Model":
     import keras
 
-    model = import_own("MODEL", name)(features, classes)
+    model = import_own("model", name)(features, classes)
     if not isinstance(model, keras.Model):
-        raise UserError(f"MODEL={name} returned {type(model).__name__}: it must return a keras.Model")
+        raise UserError(f"{setting('model', name)} returned {type(model).__name__}: it must return a keras.Model")
     if not model.built or tuple(model.output_shape) != (None, classes):
         raise UserError(
-            f"MODEL={name} must return a built model with {classes} logits a row, not output {model.output_shape}"
+            f"{setting('model', name)} must return a built model with {classes} logits a row, not output "
+            f"{model.output_shape}"
             if model.built
-            else f"MODEL={name} returned a model that is not built: start it with keras.Input({features})"
+            else f"{setting('model', name)} returned a model that is not built: start it with keras.Input({features})"
         )
     last = model.layers[-1]
     while isinstance(last, keras.Model):  # a model as the last layer of a model
         last = last.layers[-1]
     if isinstance(last, keras.layers.Softmax) or getattr(last, "activation", None) is keras.activations.softmax:
-        raise UserError(f"MODEL={name} ends in softmax, and the loss takes one itself: leave out that of '{last.name}'")
+        raise UserError(
+            f"{setting('model', name)} ends in softmax, and the loss takes one itself: leave out that of '{last.name}'"
+        )
     return model
 
 
@@ -146,7 +154,7 @@ def check_model(workload: Workload, data: DataRecord) -> str | None:
         return None
     if reply.code in (None, _SKIPPED):
         why = "no TensorFlow here" if reply.code else reply.last_error
-        return f"MODEL={workload.model} was not built before the launches: {why}"
+        return f"{setting('model', workload.model)} was not built before the launches: {why}"
     if reply.code == _REFUSED and reply.out.strip():
         raise UserError(reply.out.strip().splitlines()[-1])
-    raise UserError(f"MODEL={workload.model} fails while it is built: {reply.last_error}")
+    raise UserError(f"{setting('model', workload.model)} fails while it is built: {reply.last_error}")

@@ -24,6 +24,7 @@ from harness.analysis.sync_calls import read_calls
 from harness.analysis.units import percent
 from harness.analysis.units import ranks as rank_words
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.prediction.network_cost import OVERHEAD, Link, Uncertain, allreduce_seconds, calls
 from harness.schema.layout import Layout
 from harness.schema.record import RunRecord, read_run
@@ -88,7 +89,9 @@ def predictable_policy(sync: str) -> SyncPolicy:
     """
     policy = known_policy(sync)
     if policy is None:
-        raise UserError(f"SYNC={sync} is not predicted, the policy is the user's own code: use one of {FORMS}")
+        raise UserError(
+            f"{setting('sync', sync)} is not predicted, the policy is the user's own code: use one of {FORMS}"
+        )
     return policy
 
 
@@ -504,7 +507,7 @@ def extrapolate(
 
 def _refused(loaded: Loaded, fewest: PointScaling, most: PointScaling, wanted: Sequence[Layout]) -> str:
     if loaded.valid[0].point.workload.sync == "none":
-        return "with SYNC=none ranks exchange nothing"
+        return f"with {setting('sync', 'none')} ranks exchange nothing"
     if known_policy(loaded.valid[0].point.workload.sync) is None:
         return "the policy is the user's own code"
     if not all(run.sums_timed for run in loaded.valid):
@@ -651,7 +654,7 @@ def _sums(start: str, network: str, *, is_one_rank: bool) -> str:
     if is_one_rank:
         return (
             "Assumed, as one rank sums nothing: sums of 0.5 to 20 µs and 1 to 10 GB/s a message; "
-            "NETWORK=ALPHA,BETA states others."
+            f"{setting('network', 'ALPHA,BETA')} states others."
         )
     return (
         f"The cost of the sums is that of the launches on {start}, not probed. Assumed: 0.5 to 50 µs of it are "

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.probe.probe_store import read_probe
 from harness.schema.message_cost import ALLREDUCE, NETWORK, NODE, POINT_TO_POINT, MessageCost, Probe
 
@@ -125,7 +126,9 @@ def read_links(text: str) -> tuple[Uncertain, str]:
         return Uncertain.exact(link), words
     path = Path(text)
     if not path.is_file():
-        raise UserError(f"NETWORK={text} is neither ALPHA,BETA in seconds and seconds per byte nor a probe.json")
+        raise UserError(
+            f"{setting('network', text)} is neither ALPHA,BETA in seconds and seconds per byte nor a probe.json"
+        )
     return probe_links(read_probe(path))
 
 
@@ -194,7 +197,9 @@ def _given_link(text: str) -> Link:
     except ValueError:
         alpha = beta = -1.0
     if not (alpha >= 0 and beta >= 0):
-        raise UserError(f"NETWORK={text} is not ALPHA,BETA: write seconds and seconds per byte, such as 2e-6,1e-10")
+        raise UserError(
+            f"{setting('network', text)} is not ALPHA,BETA: write seconds and seconds per byte, such as 2e-6,1e-10"
+        )
     return Link(alpha_s=alpha, beta_s_per_byte=beta)
 
 

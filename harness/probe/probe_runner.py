@@ -18,6 +18,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.hostlock import HostLock
 from harness.base.processes import ONE_THREAD
 from harness.base.provenance import describe_machine, git_commit
+from harness.base.setting_names import setting
 from harness.probe.measuring_ranks import MessageSeries, ProbePlan, ProbeResult
 from harness.probe.message_fit import fit_launches
 from harness.schema.claim import EXPERIMENTS
@@ -59,7 +60,7 @@ def message_sizes(largest: int = _LARGEST) -> tuple[int, ...]:
         UserError: `largest` is too small for a line.
     """
     if largest < 1024:
-        raise UserError(f"LARGEST={largest} is too small: use at least 1024 bytes")
+        raise UserError(f"{setting('largest', largest)} is too small: use at least 1024 bytes")
     sizes = {_SMALLEST << power for power in range(64)} | {
         experiment.weights_bytes for experiment in EXPERIMENTS.values()
     }
@@ -91,7 +92,9 @@ def parse_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
     for text in texts:
         words = [word.partition("=") for word in text.split()]
         if not words or not all(name and sign and value for name, sign, value in words):
-            raise UserError(f"--mca '{text}' is not a setting: write NAME=VALUE, several of them with blanks between")
+            raise UserError(
+                f"{setting('mca', text)} is not a setting: write NAME=VALUE, several of them with blanks between"
+            )
         settings.append(Setting(name=" ".join(text.split()), mca={name: value for name, _, value in words}))
     return tuple(settings)
 
@@ -183,12 +186,12 @@ def _all_samples(blocks: Sequence[Answers]) -> Iterator[tuple[str, int, MessageS
 
 def _costs_by_setting(settings: Sequence[Setting], blocks: Sequence[Answers], *, valid: bool) -> Iterator[MessageCosts]:
     """Yield the costs under each setting that has launches in `blocks`; no intervals if these are not `valid`."""
-    for setting in settings:
-        answered = [block for block in blocks if setting.name in block]
+    for tried in settings:
+        answered = [block for block in blocks if tried.name in block]
         if answered:
-            launches = [block[setting.name].series for block in answered]
+            launches = [block[tried.name].series for block in answered]
             usual = [block[DEFAULT.name].series for block in answered]
-            yield MessageCosts(setting=setting, costs=fit_launches(launches, usual, valid=valid))
+            yield MessageCosts(setting=tried, costs=fit_launches(launches, usual, valid=valid))
 
 
 def _measure_all(
@@ -235,7 +238,10 @@ def _refuse_other_libraries(answers: Answers) -> None:
     for answer in answers.values():
         if not answer.mpi_library.startswith("Open MPI"):
             library = answer.mpi_library
-            raise UserError(f"--mca and --algorithms set up Open MPI, these ranks use {library}: leave them out")
+            raise UserError(
+                f"{setting('mca')} and {setting('algorithms', True)} set up Open MPI, these ranks use {library}: "
+                "leave them out"
+            )
 
 
 def _is_valid(block: Answers) -> bool:
@@ -251,15 +257,20 @@ def _launcher(settings: ProbeSettings) -> tuple[tuple[str, ...], Mapping[str, st
     if settings.launcher is not None:
         words = tuple(shlex.split(settings.launcher))
         if not words:
-            raise UserError("--launcher is empty: write the command that starts the ranks, such as 'mpirun -n 4'")
+            raise UserError(
+                f"{setting('launcher')} is empty: write the command that starts the ranks, such as 'mpirun -n 4'"
+            )
         return words, ONE_THREAD
     if settings.ranks < 2:
-        raise UserError(f"RANKS={settings.ranks} is too small: a probe needs at least 2 ranks")
+        raise UserError(f"{setting('ranks', settings.ranks)} is too small: a probe needs at least 2 ranks")
     scheduler = open_scheduler("local", oversubscribe=settings.force)
     layout = Layout(nodes=settings.ranks)
     refusal = scheduler.refusal(layout)
     if refusal:
-        raise UserError(f"RANKS={settings.ranks} {refusal}: ask for fewer, or add --force to measure all the same")
+        raise UserError(
+            f"{setting('ranks', settings.ranks)} {refusal}: ask for fewer, or add {setting('force', True)} to "
+            "measure all the same"
+        )
     return scheduler.launcher(layout).words, {**scheduler.environment(layout), **ONE_THREAD}
 
 

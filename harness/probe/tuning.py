@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.analysis.confidence_intervals import BlockRatio, ratio_over_blocks
 from harness.base.errors import UserError
 from harness.base.provenance import describe_machine
+from harness.base.setting_names import setting
 from harness.probe.probe_store import newest_probe
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.message_cost import ALLREDUCE, PROBES, REDUCTION, MessageCost, Probe, Setting
@@ -53,7 +54,7 @@ def fastest_allreduce(probe: Probe, count: int) -> TunedSetting:
     measured = usual.cost.sizes[-1].bytes
     if count > measured:
         raise UserError(
-            f"{count:,} bytes are more than the probe's {measured:,}: run `harness probe --largest {count}`"
+            f"{count:,} bytes are more than the probe's {measured:,}: probe again with {setting('largest', count)}"
         )
     usual_s = usual.cost.seconds(count)
     best = usual
@@ -109,7 +110,8 @@ def tuned_settings(workload: Workload, results: Path) -> tuple[Settings, str]:
     """
     if workload.name not in EXPERIMENTS:
         raise UserError(
-            f"TUNED=1 knows how many bytes {', '.join(EXPERIMENTS)} exchange, not {workload.name}: leave TUNED out"
+            f"{setting('tuned', True)} knows how many bytes {', '.join(EXPERIMENTS)} exchange, not {workload.name}: "
+            "leave it out"
         )
     probe = newest_probe(results, describe_machine(gpus=()).fingerprint)
     if probe is None:

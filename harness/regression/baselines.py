@@ -13,6 +13,7 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError, unknown
 from harness.base.files import hold_folder_lock, make_folder, read_bytes, write_atomic
 from harness.base.provenance import Machine
+from harness.base.setting_names import setting
 from harness.regression.measurement import (
     Measurement,
     group_by_code,
@@ -51,12 +52,12 @@ class Baseline:
             UserError: there is none, one has no launch, they are of several studies, or a launch is there twice.
         """
         if not all(measurement.launches for measurement in self.measurements) or not self.measurements:
-            raise UserError("it has no launches: save it again with --replace")
+            raise UserError(f"it has no launches: save it again with {setting('replace', True)}")
         if not all(self.measurements[0].is_same_study(measurement) for measurement in self.measurements):
-            raise UserError("its sessions are of several studies: save it again with --replace")
+            raise UserError(f"its sessions are of several studies: save it again with {setting('replace', True)}")
         launches = [(launch.layout, launch.started) for each in self.measurements for launch in each.launches]
         if len(set(launches)) < len(launches):
-            raise UserError("a launch is in it twice: take one out, or save it again with --replace")
+            raise UserError(f"a launch is in it twice: take one out, or save it again with {setting('replace', True)}")
         if self.saved.tzinfo is None:
             raise UserError(f"saved {self.saved} has no time zone: write Z behind it for UTC")
         if self.measurements[0].scaling not in SCALINGS:
@@ -140,14 +141,16 @@ def _added(measurement: Measurement, present: Baseline, *, other_machine: bool) 
     if changes:
         listed = "; ".join(f"{name}: {before} against {now}" for name, before, now in changes)
         raise UserError(
-            f"baseline '{present.name}' is of other versions ({listed}): start it anew with --replace, or choose "
+            f"baseline '{present.name}' is of other versions ({listed}): start it anew with "
+            f"{setting('replace', True)}, or choose "
             "another name"
         )
     fresh = without(measurement, reference)
     if not fresh.launches:
         raise UserError(
             f"the launches of '{measurement.label}' are in baseline '{present.name}' already: measure another session "
-            "(`harness sweep` with more REPEATS, on another day), or start anew with --replace"
+            f"(`harness sweep` with more {setting('repeats')}, on another day), or start anew with "
+            f"{setting('replace', True)}"
         )
     missing = [str(layout) for layout in reference.layouts if not fresh.of(layout)]
     if missing:
@@ -169,7 +172,8 @@ def _check_launches(measurement: Measurement) -> None:
         if count < FEWEST_BLOCKS:
             raise UserError(
                 f"a baseline needs {FEWEST_BLOCKS} valid launches of each layout, and {layout} of {measurement.label} "
-                f"has {count} of commit {measurement.state}: run the same sweep with REPEATS={FEWEST_BLOCKS} or more"
+                f"has {count} of commit {measurement.state}: run the same sweep with "
+                f"{setting('repeats', FEWEST_BLOCKS)} or more"
             )
 
 
@@ -202,7 +206,8 @@ def read_baseline(path: Path) -> Baseline:
         schema = msgspec.json.decode(content, type=_AnyBaseline).schema
         if schema != BASELINE_SCHEMA:
             raise UserError(
-                f"'{path}' has schema {schema}, this harness reads {BASELINE_SCHEMA}: save it again with --replace"
+                f"'{path}' has schema {schema}, this harness reads {BASELINE_SCHEMA}: save it again with "
+                f"{setting('replace', True)}"
             )
     return replace(decode(content, Baseline, path), name=path.stem)  # of a copy, the copy's
 
@@ -336,7 +341,7 @@ def check_comparable(reference: Measurement, current: Measurement, *, other_mach
         ways = ["in turns" if measurement.in_turns else "one after the other" for measurement in (reference, current)]
         raise UserError(
             f"cannot compare: launches of '{reference.label}' trained {ways[0]}, of '{current.label}' {ways[1]}: "
-            "measure both in the same way (MODE=turns or MODE=jobs)"
+            f"measure both in the same way ({setting('mode', 'turns')} or {setting('mode', 'jobs')})"
         )
     if not other_machine:
         check_machine(reference, current.machine)
@@ -351,7 +356,7 @@ def check_machine(reference: Measurement, machine: Machine) -> None:
     if reference.machine.fingerprint != machine.fingerprint:
         raise UserError(
             f"cannot compare: '{reference.label}' was measured on another machine ({machine_line(reference.machine)}) "
-            f"than this one ({machine_line(machine)}): say --other-machine (OTHER_MACHINE=1) if both have the same "
+            f"than this one ({machine_line(machine)}): say {setting('other_machine', True)} if both have the same "
             "role, or save a baseline of this machine"
         )
 

@@ -17,10 +17,11 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.sessions import EFFICIENCY, STEP, sessions
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.turn_blocks import BlockTimes
-from harness.analysis.useful_time import useful_by_rank, useful_times
+from harness.analysis.useful_time import UsefulShares, useful_by_rank, useful_in_turns, useful_times
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
 from harness.base.record_words import HOST, check_text
+from harness.base.turns import turn_of_round
 from harness.schema.layout import Layout, layout_order
 from harness.schema.record import RunRecord, Versions, decode_file, read_run
 from harness.schema.sweep import Study
@@ -47,13 +48,15 @@ class UsefulTime:
     """Seconds of an epoch that ranks spent outside of synchronisation calls (`analysis.useful_time`).
 
     `mean` over ranks, `longest` of the rank with most, `ideal` the epoch on a network that takes no time. `whole` is
-    the epoch that these are parts of.
+    the epoch that these are parts of. `excludes_contended`: they are of the rounds that no other work met; else they
+    are of whole epochs, including interference.
     """
 
     whole: float
     mean: float
     longest: float
     ideal: float
+    excludes_contended: bool = False
 
 
 _SHORTEST_S = 1e-9
@@ -84,7 +87,9 @@ class MeasuredLaunch:
 
     `seconds` is the maximum over ranks. `rows` is what one epoch visits over all ranks, in so many `steps`. `useful` is
     None where single synchronisation calls have no times. `test_accuracy` is of the last epoch, None where it was not
-    evaluated. `hosts` are empty where they are not known.
+    evaluated. `hosts` are empty where they are not known. `other_cores` are those that other processes kept busy during
+    the timed epochs, on the host where that was most, None where that is not known; `met` says that this, or waiting
+    for a core, took some of what its ranks need.
     """
 
     layout: Layout
@@ -97,6 +102,8 @@ class MeasuredLaunch:
     useful: UsefulTime | None = None
     test_accuracy: float | None = None
     hosts: tuple[HostTime, ...] = ()
+    other_cores: float | None = None
+    met: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what has no logarithm or no order in time, as a file that was edited may have.
@@ -120,8 +127,9 @@ class Measurement:
 
     `data_id` and `scaling` are those of `Point`. `label` is how a reader names it. `excluded` counts the launches of
     this state that are left out: not valid, or of contended blocks. `met` counts the valid ones that trained in turns
-    beside other work. `in_turns` says whether all trained in turns. `settings` are those of `Point`, `conditions` what
-    else of the host, the MPI library and the environment a launch's speed depends on, by name.
+    beside other work. `contended`: all that is valid is of contended blocks. `in_turns` says whether all trained in
+    turns. `settings` are those of `Point`, `conditions` what else of the host, the MPI library and the environment a
+    launch's speed depends on, by name.
     """
 
     label: str
@@ -135,6 +143,7 @@ class Measurement:
     launches: tuple[MeasuredLaunch, ...]
     excluded: int = 0
     met: int = 0
+    contended: bool = False
     in_turns: bool = False
     settings: tuple[tuple[str, str], ...] = ()
     conditions: dict[str, str] = field(default_factory=dict)
@@ -173,6 +182,12 @@ class Measurement:
         """When the last launch started."""
         return max(launch.started for launch in self.launches)
 
+    @property
+    def other_cores(self) -> float:
+        """The cores that other processes kept busy, the mean over the launches; 0 where no launch tells it."""
+        cores = [launch.other_cores for launch in self.launches if launch.other_cores is not None]
+        return sum(cores) / len(cores) if cores else 0.0
+
 
 def software(run: RunRecord) -> Software:
     """Return the code and versions of a launch."""
@@ -180,10 +195,11 @@ def software(run: RunRecord) -> Software:
     return Software(code=run.point.code, **versions)
 
 
-def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
+def measurements(loaded: Loaded, label: str, *, contended_too: bool = False) -> tuple[Measurement, ...]:
     """Return one measurement for every state of code and machine in `loaded`, the newest first.
 
-    Launches of contended blocks (`_contended_launches`) are left out, and so is a state without another valid launch.
+    Launches of contended blocks (`_contended_launches`) are left out, and so is a state without another valid launch,
+    but with `contended_too`: then it has these, with times including interference, and is `contended`.
     """
     rows = _launch_rows(loaded)
     contended = _contended_launches(rows)
@@ -192,9 +208,16 @@ def measurements(loaded: Loaded, label: str) -> tuple[Measurement, ...]:
         states.setdefault((run.provenance.machine.fingerprint, software(run).state), []).append(run)
     measured = []
     for runs in states.values():
-        counted = [run for run in runs if not run.invalid and run.point.folder not in contended]
+        valid = [run for run in runs if not run.invalid]
+        counted = [run for run in valid if run.point.folder not in contended]
+        all_contended = not counted and contended_too
+        counted = valid if all_contended else counted
         if counted:
-            measured.append(_measurement(loaded, counted, rows, label, excluded=len(runs) - len(counted)))
+            measured.append(
+                _measurement(
+                    loaded, counted, rows, label, excluded=len(runs) - len(counted), all_contended=all_contended
+                )
+            )
     return tuple(sorted(measured, key=lambda measurement: measurement.newest, reverse=True))
 
 
@@ -234,7 +257,7 @@ def without(measurement: Measurement, excluded: Measurement) -> Measurement:
     """Return `measurement` without the launches that `excluded` holds too."""
     taken = {(launch.layout, launch.started) for launch in excluded.launches}
     left = tuple(launch for launch in measurement.launches if (launch.layout, launch.started) not in taken)
-    return replace(measurement, launches=left)
+    return replace(measurement, launches=left, met=sum(launch.met for launch in left))
 
 
 def group_by_code(measured: Iterable[Measurement]) -> list[Measurement]:
@@ -329,10 +352,11 @@ def version_changes(before: Measurement, now: Measurement) -> tuple[tuple[str, s
     return tuple((name.replace("_", " "), old, new) for name, old, new in changes if old != new)
 
 
-def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
+def measured_in(folder: Path, label: str, commit: str | None, *, contended_too: bool = False) -> Measurement:
     """Return what the sweep, or the single launch, in `folder` measured: of the newest state of its code.
 
-    `commit` chooses another state by its first digits; `label` is how a reader names the measurement.
+    `commit` chooses another state by its first digits; `label` is how a reader names the measurement. `contended_too`
+    is as in `measurements`.
 
     Raises:
         UserError: the study file is damaged, or there is no valid launch, or none of that commit.
@@ -343,7 +367,7 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     if single:
         runs = tuple(run for run in loaded.runs if run.point.folder == folder.resolve().name)
         loaded = replace(loaded, runs=runs, failures=())
-    measured = measurements(loaded, label)
+    measured = measurements(loaded, label, contended_too=contended_too)
     if not measured:
         if contended := _contended_launches(_launch_rows(loaded)):
             raise UserError(
@@ -362,7 +386,9 @@ def measured_in(folder: Path, label: str, commit: str | None) -> Measurement:
     raise UserError(f"'{label}': no valid launch of commit '{commit}' in '{folder}', there are of {have}")
 
 
-def _measurement(loaded: Loaded, valid: Sequence[RunRecord], rows: _Rows, label: str, *, excluded: int) -> Measurement:
+def _measurement(
+    loaded: Loaded, valid: Sequence[RunRecord], rows: _Rows, label: str, *, excluded: int, all_contended: bool
+) -> Measurement:
     first = valid[0]
     return Measurement(
         label=label,
@@ -376,6 +402,7 @@ def _measurement(loaded: Loaded, valid: Sequence[RunRecord], rows: _Rows, label:
         launches=tuple(_launches(loaded, valid, rows)),
         excluded=excluded,
         met=sum(bool(run.met) for run in valid),
+        contended=all_contended,
         in_turns=all(run.block for run in valid),
         settings=first.point.settings,
         conditions=_conditions(max(valid, key=lambda run: (run.point.layout.ranks, run.started))),
@@ -400,7 +427,7 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord], rows: _Rows) -> Iterabl
         row = rows[run.point.folder]
         accuracy = float(row["test_accuracy"])
         timed = _timed_calls(loaded.folder / run.point.folder, run)
-        to_turns = float(row["seconds"] / row["recorded_seconds"])
+        useful = _useful_ranks(timed, row, loaded.blocks.get(run.block)) if timed else None
         yield MeasuredLaunch(
             layout=run.point.layout,
             repeat=run.point.repeat,
@@ -409,9 +436,11 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord], rows: _Rows) -> Iterabl
             rows=int(row["rows"]),
             seconds=float(row["seconds"]),
             steps=run.steps_per_epoch,
-            useful=_useful_time(timed, to_turns) if timed else None,
+            useful=useful.time if useful else None,
             test_accuracy=accuracy if accuracy == accuracy else None,
-            hosts=_hosts(run, to_turns * useful_by_rank(timed.epochs) if timed else None),
+            hosts=_hosts(run, useful.by_rank if useful else None),
+            other_cores=run.provenance.other_load,
+            met=run.met,
         )
 
 
@@ -438,14 +467,54 @@ def _timed_calls(launch: Path, run: RunRecord) -> _TimedCalls | None:
     return _TimedCalls(run=whole_run, epochs=epochs)
 
 
-def _useful_time(timed: _TimedCalls, to_turns: float) -> UsefulTime:
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _UsefulRanks:
+    """The useful time of a launch, and the useful seconds of an epoch by rank."""
+
+    time: UsefulTime
+    by_rank: Values
+
+
+def _useful_ranks(timed: _TimedCalls, row: Mapping[Hashable, Any], block: BlockTimes | None) -> _UsefulRanks | None:
+    """Return the useful time of a launch: of the rounds of its `block` that no other work met where its steps tell it.
+
+    They do not where their table has no turns, or no turn has two calls: then it is of whole epochs. None where other
+    work met all rounds in which steps were recorded: such times say nothing of what is compared.
+    """
+    seconds = float(row["seconds"])
+    is_undisturbed = block is not None and bool(block.undisturbed)
+    if block is not None and is_undisturbed:
+        calm_turns = {turn_of_round(number) for number in block.calm_rounds}
+        shares = useful_in_turns(timed.epochs, calm_turns)
+        if shares is not None:
+            return _of_shares(shares, seconds)
+        recorded_turns = {int(turn) for calls in timed.epochs for turn in calls.turn if turn}
+        if useful_in_turns(timed.epochs, recorded_turns) is not None:
+            return None
+    to_turns = seconds / float(row["recorded_seconds"])
     times = useful_times(timed.epochs, timed.run, to_turns)
-    return UsefulTime(
+    time = UsefulTime(
         whole=times["seconds"],
         mean=times["useful_seconds"],
         longest=times["longest_seconds"],
         ideal=times["ideal_seconds"],
+        # A single rank sums with nobody: all of its time is useful, and `seconds` are of undisturbed rounds.
+        excludes_contended=is_undisturbed and len(timed.run.ranks) == 1,
     )
+    return _UsefulRanks(time=time, by_rank=to_turns * useful_by_rank(timed.epochs))
+
+
+def _of_shares(shares: UsefulShares, seconds: float) -> _UsefulRanks:
+    """Return the useful time of a launch whose epoch takes so many `seconds` excluding contended rounds."""
+    by_rank = seconds * shares.by_rank
+    time = UsefulTime(
+        whole=seconds,
+        mean=float(by_rank.mean()),
+        longest=float(by_rank.max()),
+        ideal=seconds * shares.ideal,
+        excludes_contended=True,
+    )
+    return _UsefulRanks(time=time, by_rank=by_rank)
 
 
 def _hosts(run: RunRecord, useful: Values | None) -> tuple[HostTime, ...]:

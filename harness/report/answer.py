@@ -191,7 +191,8 @@ class Answer:
     `sentence` answers the `question`, with its interval; it is empty where the command has said all there is. The
     `details` are further sentences below it in smaller letters: what it rests on, and what else a reader must know.
     `table` is what a terminal shows of it, `data` what JSON has beside: numbers and any of the schema's dataclasses.
-    `notes` say what the answer rests on. `command` gives the same again, with `remark` on what it needs.
+    `notes` say what the answer rests on. `command` gives the same again, with `remark` on what it needs;
+    `studies` names those of the `files` that give it too.
 
     A page has `place`, its folder below that of reports, a `figure` on its first screen, and lists `tiles`, `facts`,
     `banners` and `sections`; `files` lie beside it. In the index it is a line: its `kind`, `title`, `when` the last
@@ -215,6 +216,7 @@ class Answer:
     sections: Sequence[Section] = ()
     command: str = ""
     remark: str = ""
+    studies: Sequence[str] = ()
     code: int = 0
     problem: str = ""
     kind: str = ""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 
 from harness.analysis import units
 from harness.bench.bench_record import (
@@ -10,6 +11,7 @@ from harness.bench.bench_record import (
     RECORD,
     BenchRecord,
     ContenderRatio,
+    Waiting,
     WorkloadRow,
     tabulate,
 )
@@ -28,7 +30,7 @@ _HEADLINE = (
     ("horovod", "harness", "the harness"),
     ("ddp", "harness", "the harness"),
 )
-_PYTHONS = {"HOROVOD": "horovod", "TORCH": "ddp"}
+_PYTHONS = {"horovod": "horovod", "torch": "ddp"}
 _REFERENCES = {
     "bare": ("Over the bare loop", "Samples per second over those of the bare TensorFlow loop on as many ranks"),
     "bound": ("Over the bound", "Samples per second over those of the bare loop with MPI_Allreduce"),
@@ -46,10 +48,10 @@ def bench_answer(record: BenchRecord) -> Answer:
         sentence = f"{lines[0].workload}: {'; '.join(f'{title} {ratio}' for title, ratio in ratios)}."
     conditions = Items(texts=[*_conditions(record), *remarks[3:]])
     per_workload = 1 + max((block.number for block in record.blocks), default=0)
-    options = [f"WORKLOADS={','.join(record.rows)}", f"BLOCKS={per_workload}"]
-    options += [f"CONTENDERS={','.join(record.contenders)}"]
-    options += [f"{name}_PYTHON=PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
-    options += ["FORCE=1"] if record.forced else []
+    options = [f"--workloads {','.join(record.rows)}", f"--blocks {per_workload}"]
+    options += [f"--contenders {','.join(record.contenders)}"]
+    options += [f"--{name}-python PATH" for name, contender in _PYTHONS.items() if contender in record.contenders]
+    options += ["--force"] if record.forced else []
     answer = Answer(
         question="How fast is the harness beside a bare loop, Keras, MultiWorkerMirroredStrategy and others?",
         sentence=sentence,
@@ -62,9 +64,10 @@ def bench_answer(record: BenchRecord) -> Answer:
         facts=_facts(record),
         sections=[
             *(Section(title=table.title, name=name, elements=[table]) for name, table in _tables(record, lines)),
+            *_waiting_section(record.waiting),
             Section(title="Conditions", name="conditions", elements=[conditions]),
         ],
-        command=" ".join(["make bench", *options]),
+        command=" ".join(["harness bench", *options]),
         kind="bench",
         place="bench",
         title="The harness and its alternatives",
@@ -167,6 +170,30 @@ def _ratio_cell(ratio: ContenderRatio | None) -> str | Cell:
     return Cell(text=f"{ratio.ratio:.3f}{verdict}", note=interval, value=ratio.ratio, tone=tone)
 
 
+def _waiting_section(waiting: Waiting) -> list[Section]:
+    """Return what a user waits for beside training; none where that was not measured."""
+    texts = [f"not measured: {waiting.failed}"] if waiting.failed else []
+    start_up = waiting.start_up
+    if start_up is not None:
+        ratio = start_up.ratio
+        times = f"{fmean(start_up.run_s) / fmean(start_up.plain_s):.2f} times as long"
+        if ratio is not None:
+            times = f"{ratio.ratio:.2f} times as long (95 % CI {units.ratio_span(ratio.interval)})"
+        texts.append(
+            f"a small script on 2 ranks: {units.seconds(fmean(start_up.run_s))} by harness run, "
+            f"{units.seconds(fmean(start_up.plain_s))} by mpirun alone, where each rank trains all: {times}; means of "
+            f"{units.plural(len(start_up.run_s), 'pair')} of starts in turns"
+        )
+    first = waiting.first_interval
+    if first is not None:
+        texts.append(
+            f"make sweep of MNIST-DNN on 1 and 2 ranks: {units.seconds(first.seconds)} from the command to the page of "
+            f"three blocks, the speedup within {units.percent(first.reach, 1)}; at that pace within "
+            f"{units.percent(first.reach_after_a_minute, 1)} after a minute"
+        )
+    return [Section(title="What one waits for", name="waiting", elements=[Items(texts=texts)])] if texts else []
+
+
 def _conditions(record: BenchRecord) -> list[str]:
     machine = record.machine
     details = {f"{name}: {value}" for block in record.blocks for name, value in block.details.items()}
@@ -184,7 +211,7 @@ def _conditions(record: BenchRecord) -> list[str]:
         *sorted(details),
         f"batch {BATCH_PER_RANK} per rank, SGD {LEARNING_RATE}, one thread per rank, the same network and the same "
         "synthetic rows for all",
-        f"in turns: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
+        f"interleaved: a block starts all contenders at once on the same cores; in each round each trains about 50 ms, "
         f"in random order, while the others wait; its first 3 steps are not timed, nor is what is "
         f"between epochs; every round's seconds per step in {RECORD}",
         "what each contender is and how it trains: docs/alternatives.md",

@@ -45,7 +45,7 @@ def repeats(scaling: Scaling) -> str:
     times = _launches(scaling)
     bars = "bars: 95 % CI over blocks (times: of this session only)"
     if scaling.has_turns:
-        return f"{times}, in turns; {bars}."
+        return f"{times}, interleaved; {bars}."
     if high < FEWEST_BLOCKS:
         return f"{times}: too few for an interval (it needs {FEWEST_BLOCKS}), every launch is drawn."
     if needed_launches(scaling):

@@ -141,8 +141,8 @@ def studies_table(
         headings=("Study", "Claims", "Launches", "Costs", "Now"),
         rows=rows,
         left=5,
-        note="In turns, by make claims RUN=1 DATA_DIR=folder, which runs what is not decided. What did not run has an "
-        "estimate of its minutes on 2 cores.",
+        note="Interleaved, by `harness claims --run --data-dir FOLDER`, which runs what is not decided. What did not "
+        "run has an estimate of its minutes on 2 cores.",
     )
 
 

@@ -34,7 +34,7 @@ _WIDE = ("Launches",)  # of a terminal's 80 columns
 _WIDE_OF_SEVERAL = ("First", "Other", "Launches")
 _APART = (
     "launched in different sessions, between which the machine's speed changes too: variants (commits, scripts, "
-    "settings, environments, Pythons) are trained in turns by `harness compare commit:COMMIT here`"
+    "settings, environments, Pythons) are trained interleaved by `harness compare commit:COMMIT here`"
 )
 _NOTE = "First and Other are geometric means, Gain is of their ratio, with Welch's interval over the launches."
 _NOTE_OF_TURNS = (
@@ -147,7 +147,7 @@ def variants_answer(comparison: Comparison, command: str) -> Answer:
     folders = [first.workload.name, *names]  # the same variants on another workload have another page
     answer = _answer(names, comparison.measured, pairs, command, folders, _NOTE_OF_TURNS)
     spent = f"{comparison.spent}; the records are in {comparison.folder}, a folder for each by its number, from 0"
-    return replace(answer, notes=[*answer.notes, f"In turns on the same cores: {spent}."])
+    return replace(answer, notes=[*answer.notes, f"Interleaved on the same cores: {spent}."])
 
 
 def _variant_differences(first: Variant, second: Variant) -> list[str]:

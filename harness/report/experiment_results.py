@@ -164,7 +164,7 @@ def cuts(part: PaperExperiment) -> tuple[str, ...]:
     most = max(launches)
     interval = f"too few for an interval, which needs {FEWEST_BLOCKS}: no number has one"
     if any(line.sided.scaling and line.sided.scaling.has_turns for line in part.lines):
-        interval = "in turns; small print and bars of speedups: 95 % CIs over the blocks"
+        interval = "interleaved; small print and bars of speedups: 95 % CIs over the blocks"
     elif most >= FEWEST_BLOCKS:
         interval = "small print and bars: 95 % CIs, a time's of its session only" + (
             f" where there are {FEWEST_BLOCKS}" if least < FEWEST_BLOCKS else ""

@@ -180,12 +180,12 @@ def _efficiency(efficiency: Efficiency | None, *, with_interval: bool) -> str:
 
 
 def _as_it_ran(point: PointScaling | None) -> str:
-    """Return what others took of an epoch of launches in turns, a sentence and a blank; else an empty text."""
+    """Return what interference takes of an epoch of launches in turns, a sentence and a blank; else an empty text."""
     if point is None or point.ran_seconds is None:
         return ""
     taken = point.ran_seconds / point.seconds - 1
     return (
-        f"Times are those excluding contended rounds; with what others took of the machine an epoch took "
+        f"Times are those excluding contended rounds; including interference an epoch took "
         f"{units.seconds(point.ran_seconds)} ({'+' if taken >= 0 else MINUS}{units.percent(abs(taken), 1)}). "
     )
 

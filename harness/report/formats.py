@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from harness.analysis.read_results import Loaded
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.report.answer import Answer, CaseOutcome, CaseResult, CaseSuite, markdown, plain
 from harness.schema.point import Point
 from harness.schema.record import Failure, RunRecord
@@ -84,12 +85,13 @@ def format_of(name: str, command: str) -> Format:
         UserError: there is none of that name, or it does not fit the command; the message names those that do.
     """
     if name not in FORMATS:
-        raise unknown("FORMAT", name, FORMATS)
+        raise unknown("format", name, FORMATS)
     if command not in FORMATS[name].commands:
         fitting = ", ".join(sorted(fit.name for fit in FORMATS.values() if command in fit.commands))
         commands = ", ".join(f"`harness {command}`" for command in sorted(FORMATS[name].commands))
         raise UserError(
-            f"FORMAT={name} does not fit `harness {command}`: it has {fitting or 'none'}; {name} is for {commands}"
+            f"{setting('format', name)} does not fit `harness {command}`: it has {fitting or 'none'}; {name} is for "
+            f"{commands}"
         )
     return FORMATS[name]
 

@@ -5,6 +5,7 @@ Each sentence on the method stands here once; docs/method.md has the same senten
 
 from collections.abc import Sequence
 
+import harness.base
 from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.read_results import Loaded
@@ -22,9 +23,9 @@ ESTIMAND = (
 )
 """What a speedup is."""
 TURNS = (
-    "All layouts of a repeat, a block, trained in turns of about 50 ms on the same cores, one turn each a round, in "
-    "random order; a single rank takes its turns on the cores of the block, one after the other. A turn's time is the "
-    "slowest rank's."
+    "All layouts of a repeat, a block, trained interleaved, in slices of about 50 ms on the same cores, one slice each "
+    "a round, in random order; a single rank takes its slices on the cores of the block, one after the other. A "
+    "slice's time is the slowest rank's."
 )
 UNDISTURBED = (
     "Excluding contended rounds: rounds in which other work had more than 5 % of a rank's core in any turn are left "
@@ -136,9 +137,9 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
     often = f"Each layout was launched {units.span(low, high)} times"
     if scaling.has_turns:
         return (
-            f"{often}; all layouts of a repeat trained in turns of about 50 ms on the same cores. {ESTIMAND} Rounds of "
-            "turns that other work met were left out as a whole; speedup is the mean over such blocks of the mean log "
-            f"ratio over rounds, over {base} per epoch.",
+            f"{often}; all layouts of a repeat trained interleaved, in slices of about 50 ms on the same cores. "
+            f"{ESTIMAND} Rounds of slices that other work met were left out as a whole; speedup is the mean over such "
+            f"blocks of the mean log ratio over rounds, over {base} per epoch.",
             "95 % CIs are Student's t over blocks.",
         )
     intervals = "95 % CIs are Student's t over blocks, those of times of this session only."
@@ -159,6 +160,8 @@ def bibtex(runs: Sequence[RunRecord]) -> str:
         "references.bib.j2",
         run=run,
         origin=run.provenance,
+        authors=harness.base.AUTHORS,
+        address=harness.base.ADDRESS,
         commits=distinct(commit_words(valid.provenance) for valid in runs),
         year=runs[-1].started.year,
         data=dataset_info(run.data.name) if run.data.name in dataset_names() and run.data.kind == "real" else None,

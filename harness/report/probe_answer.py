@@ -71,7 +71,7 @@ def probe_answer(probe: Probe, folder: Path, best: Mapping[str, TunedSetting]) -
             Section(title="Latency and bandwidth", name="fits", elements=[_cost_table(costs), *_figures(probe)]),
             Section(title="Best settings", name="best", elements=[settings_table(best)] if best else []),
         ],
-        command=f"make probe RANKS={probe.ranks}" if is_one_host else "",
+        command=f"harness probe --ranks {probe.ranks}" if is_one_host else "",
         kind="probe",
         place=f"probes/{folder.name}",
         title=f"Messages between {units.ranks(probe.ranks)}",

@@ -65,6 +65,7 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
             "rows": check.rows,
             "stack": stack,
             "slow_node": check.slow_node,
+            "other_work": check.other_work,
         },
         notes=(*_notes(check, stack), *skipped_notes(skipped)),
         tiles=[
@@ -101,6 +102,8 @@ def _sentence(check: SessionCheck) -> str:
             return f"{subject}: no loss of {limit}."
     if check.unmeasured:
         return f"{subject}: {', '.join(map(str, check.unmeasured))} was not measured now."
+    if check.other_work is not None:
+        return f"{subject}: other work used {check.other_work:.1f} cores during the session."
     unsure = check.of(Verdict.CANNOT_TELL)
     return f"{subject}: no regression is sure, and {len(unsure)} of {units.plural(len(check.rows), 'row')} are open."
 
@@ -119,6 +122,7 @@ def _details(check: SessionCheck) -> tuple[str, ...]:
             lines += [f"{_difference(row)}." for row in rows[:_MOST_NAMED]]
             more = len(rows) - _MOST_NAMED
             lines += [f"{units.plural(more, 'more row')}: see the table."] if more > 0 else []
+            lines += ["Steps changed on every layout, and efficiency did not."] if check.is_of_steps_alone else []
     if check.verdict == Verdict.IMPROVEMENT:
         lines.append(f"Nothing got worse by {units.percent(check.threshold)}.")
     node = check.slow_node
@@ -128,15 +132,21 @@ def _details(check: SessionCheck) -> tuple[str, ...]:
 
 
 def _undecided(check: SessionCheck) -> list[str]:
-    """Return of what the least is known, and what would decide."""
+    """Return where the largest loss is possible, and what would decide."""
+    if check.other_work is not None:
+        worst = max(check.rows, key=lambda row: row.slowdown)
+        return [
+            f"The largest loss, which that work may have caused: {_difference(worst)}.",
+            "Measure again while the machine does nothing else.",
+        ]
     unsure = check.of(Verdict.CANNOT_TELL)
     bounded = [row for row in unsure if row.interval]
     if not bounded:
         return ["There are too few launches for an interval: at least 3 of each layout are needed."]
     widest = max(bounded, key=_upper)
-    limit = units.percent(check.threshold)
-    least = f"{widest.quantity} {_place(widest)}: {_difference(widest)}"
-    return [f"The least is known of {least}, which leaves {limit} open.", _needed(unsure)]
+    largest = f"{_quantity(widest)} {_place(widest)}: {signed(widest.slowdown)} ({_interval(widest.interval)})"
+    sure_gains = [f"A gain is sure: {_difference(row)}." for row in check.of(Verdict.IMPROVEMENT)[:1]]
+    return [*sure_gains, f"The largest loss is possible in the {largest}.", _needed(unsure)]
 
 
 def _upper(row: SessionRow) -> float:
@@ -166,8 +176,13 @@ def _difference(row: SessionRow) -> str:
 
 def _change(row: SessionRow) -> str:
     """Return by how much a row changed: ``9.8 % less transfer efficiency on 2 ranks``."""
-    what = "speed" if row.quantity == STEP else row.quantity
-    return f"{units.percent(abs(row.slowdown), 1)} {'less' if row.slowdown > 0 else 'more'} {what} {_place(row)}"
+    amount = units.percent(abs(row.slowdown), 1)
+    return f"{amount} {'less' if row.slowdown > 0 else 'more'} {_quantity(row)} {_place(row)}"
+
+
+def _quantity(row: SessionRow) -> str:
+    """Return what a loss is of."""
+    return "speed" if row.quantity == STEP else row.quantity
 
 
 def _interval(interval: Interval | None) -> str:
@@ -209,6 +224,13 @@ def _notes(check: SessionCheck, stack: Sequence[StackLine]) -> tuple[str, ...]:
             "All sessions of the baseline are of one day, and other days differ by more: too much is called a "
             "regression. Add sessions of other days."
         )
+    if reference in check.whole_epochs:
+        notes.append(
+            f"The factors of '{reference.label}' are of whole epochs, other work included. If an earlier version saved "
+            "it, save its sweep again with --replace: that leaves contended rounds out."
+        )
+    if check.current in check.whole_epochs:
+        notes.append("The factors of the new sessions are of whole epochs, other work included.")
     changed = [line for line in stack if line.changed]
     notes += [f"{line.name} changed: {line.before or 'not set'} to {line.now or 'not set'}." for line in changed]
     if stack and not changed:

@@ -98,6 +98,7 @@ _PRINT = {
 }
 _KEYWORDS = "harness:keywords"  # in the SVG of a picture, until it becomes a file
 _LEGEND_ROW = 0.17  # inches
+_MOST_NAMED = 24  # in a legend: looks come again after 21 series
 _LONGEST_LABEL = 56  # characters, which a figure of the usual width has room for
 
 
@@ -155,7 +156,10 @@ def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         # The legend has as many columns as the figure is wide enough for.
-        texts = [textwrap.fill(label, _LONGEST_LABEL) for label in labels]
+        texts = [textwrap.fill(label, _LONGEST_LABEL) for label in labels[:_MOST_NAMED]]
+        if len(labels) > _MOST_NAMED:
+            texts[-1] += f" (and {len(labels) - _MOST_NAMED} more series)"
+        handles = handles[:_MOST_NAMED]
         for columns in range(min(4, len(handles)), 0, -1):
             legend = figure.legend(handles, texts, loc="outside lower center", ncols=columns)
             if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:

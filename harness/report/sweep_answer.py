@@ -40,6 +40,7 @@ from harness.report.sweep_tables import terminal_table
 from harness.report.sweep_warnings import DOUBTFUL, main_reason, sweep_warnings
 from harness.schema.command_lines import repeat_command
 from harness.schema.setting_words import study_name
+from harness.schema.study_text import page_studies
 from harness.why.overheads import PARTS, overheads
 
 # All numbers that a sweep's page shows, computed once: for its sections, tiles and figures.
@@ -74,6 +75,7 @@ def view_of(
         scaling=scaling,
         extrapolations=predicted,
         costs=overheads(scaling, launches, PARTS),
+        devices=device_uses(loaded.valid, launches, scaling, loaded.peak_tflops),
         goal=goal,
         targets=targets,
     )
@@ -183,7 +185,8 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     study = loaded.study.sweep if loaded.study else None
     remark = ""
     if study and any(run.data.kind == "real" and run.point.workload.has_known_data for run in loaded.runs):
-        remark = "It needs the same original files: DATA_DIR=folder says where they are."
+        remark = "It needs the same original files: --data-dir FOLDER says where they are."
+    study_files = _study_files(loaded)
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
     return Answer(
         question=content.question,
@@ -206,9 +209,20 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
         name=target.name,
         machine=machine_words(used[0].provenance.machine) if used else "",
         trained_on=data_words(used[0]) if used else "",
-        files={} if launches is None else {LAUNCHES: launches_csv(loaded, launches)},
+        files={**({} if launches is None else {LAUNCHES: launches_csv(loaded, launches)}), **study_files},
+        studies=tuple(study_files),
         suite=launches_as_tests(loaded),
     )
+
+
+def _study_files(loaded: Loaded) -> dict[str, str]:
+    """Return the files, by name, that give the sweep again: one, or one for each part of its layouts."""
+    if loaded.study is None:
+        return {}
+    texts = page_studies(loaded.folder, loaded.study.sweep)
+    if len(texts) == 1:
+        return {"study.toml": texts[0]}
+    return {f"study-{number}.toml": text for number, text in enumerate(texts, start=1)}
 
 
 def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured: _Measured) -> _Content:
@@ -235,7 +249,7 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
             "scaling": scaling,
             "test_accuracy": accuracy,
             "predicted": measured.predicted,
-            "devices": device_uses(loaded.valid, launches, scaling, loaded.peak_tflops),
+            "devices": view.devices,
             "energy": energy_uses(loaded.valid),
             **({"time_to_report": report_times(scaling)} if has_report_time(workload) else {}),
         },

@@ -208,6 +208,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("System", distinct(m.os for m in machines)),
             ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}" for p in origins)),
             ("Launcher", distinct((p.launcher for p in origins), "; ")),
+            ("Start of ranks", _start_of_ranks(runs)),
             ("Reduction", distinct(p.reduction for p in origins)),
             ("TensorFlow", distinct(f"{p.tensorflow}, Keras {p.keras}" for p in origins)),
             ("Python", distinct(f"{p.python}, NumPy {p.numpy}" for p in origins)),
@@ -215,6 +216,15 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("Environment", distinct(f"{k}={v}" for p in origins for k, v in sorted(p.environment.items()))),
         ]
     )
+
+
+def _start_of_ranks(runs: Sequence[RunRecord]) -> str:
+    """Return how many launches had ranks that were forked, nothing where none had."""
+    forked = sum(run.forked for run in runs)
+    if not forked:
+        return ""
+    launches = f"{units.plural(forked, 'launch')} of {len(runs)}"
+    return f"{launches}: ranks forked from a Python that had TensorFlow imported"
 
 
 def _core_ns(runs: Sequence[RunRecord]) -> str:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.accuracy_times import has_report_time, report_times
-from harness.analysis.device_use import DeviceUse, EnergyUse, device_uses, energy_uses
+from harness.analysis.device_use import DeviceUse, EnergyUse, by_layout, energy_uses
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
@@ -29,8 +29,8 @@ from harness.why.known_causes import diagnose_sweep
 # The energy of a sweep's devices as a table.
 
 _ENERGY_NOTE = (
-    "Means over launches, from before the first epoch to after the last, evaluations included; of launches in turns in "
-    "their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
+    "Means over launches, from before the first epoch to after the last, evaluations included; of interleaved "
+    "launches in their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
 )
 
 
@@ -59,13 +59,10 @@ _ENERGY = "Energy from before the first epoch to after the last, evaluations inc
 _ENERGY += "mean power of a device."
 
 
-def device_sections(runs: Sequence[RunRecord], view: SweepView, stated: float | None) -> list[Section]:
-    """Return the section of the devices of `runs`, valid ones; none where neither operations nor energy are known.
-
-    `stated` is the peak of a device in TFLOP/s that the user has given.
-    """
+def device_sections(runs: Sequence[RunRecord], view: SweepView) -> list[Section]:
+    """Return the section of the devices of `runs`, valid ones; none where neither operations nor energy are known."""
     scaling = view.scaling
-    uses = device_uses(runs, view.launches, scaling, stated)
+    uses = view.devices
     has_flops = any(use.tflops is not None for use in uses.values())
     has_energy = any(use.joules_per_row is not None for use in uses.values())
     if not (has_flops or has_energy):
@@ -98,7 +95,7 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
     peaks = {use.peak_tflops for use in uses if use.peak_tflops is not None}
     if not peaks:
         device = runs[0].ranks[0].gpu.partition(",")[0] or runs[0].provenance.machine.cpu
-        return f"No peak is known for {device}: PEAK_TFLOPS= states that of a rank's device. "
+        return f"No peak is known for {device}: --peak-tflops states that of a rank's device. "
     words = " and ".join(units.significant(peak) for peak in sorted(peaks))
     precision = runs[0].point.workload.precision.removeprefix("mixed_")
     if precision == "float32" and runs[0].ranks[0].gpu:
@@ -118,8 +115,9 @@ _NOTE = (
 def own_rates_sections(runs: Sequence[RunRecord], scaling: Scaling, names: Mapping[str, str]) -> list[Section]:
     """Return the section of printed rates; none where no launch of `runs`, valid ones, has any."""
     rows = []
+    of_layout = by_layout([run for run in runs if run.own_rate is not None])
     for point in scaling.points:
-        printed = [run.own_rate for run in runs if str(run.point.layout) == point.layout and run.own_rate is not None]
+        printed = [run.own_rate for run in of_layout.get(point.layout, ()) if run.own_rate is not None]
         if printed:
             rows.append(_row(point, statistics.median(printed), len(printed), names))
     if not rows:
@@ -220,7 +218,7 @@ def measured_sections(loaded: Loaded, view: SweepView, figures: Mapping[str, Seq
         Section(title="Scaling", name="scaling", elements=scaling),
         *report_time_sections(view.runs[0].point.workload, view.scaling, view.names),
         *own_rates_sections(loaded.valid, view.scaling, view.names),
-        *device_sections(loaded.valid, view, loaded.peak_tflops),
+        *device_sections(loaded.valid, view),
         Section(title="Predicted beyond this machine", name="beyond", elements=predicted),
         Section(title="Where the time goes", name="time", elements=[*figures["time"], *_time_tables(loaded, view)]),
         Section(title="Loss and accuracy", name="learning", elements=learning),
@@ -338,9 +336,10 @@ def sweep_tiles(view: SweepView) -> Iterator[Fact]:
     yield from _accuracy(view)
     invalid = sum(bool(run.invalid) for run in view.runs)
     outliers = sum(point.outliers for point in view.scaling.points)
-    detail = f"{units.span(*view.scaling.repeats)} per point"
-    if invalid:
-        detail += f"; {units.plural(invalid, 'launch')} invalid and excluded"
+    detail = f"{units.span(*view.scaling.repeats)} per point; "
+    detail += f"{units.plural(invalid, 'launch')} invalid and excluded" if invalid else "none excluded"
+    if view.scaling.left_out and not view.scaling.is_as_it_ran:
+        detail += f"; {units.percent(view.scaling.left_out)} of rounds contended, left out"
     if outliers:
         detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
     yield Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)
@@ -355,7 +354,8 @@ def _epoch_time(scaling: Scaling) -> Fact:
 def _speedup(last: PointScaling, scaling: Scaling) -> Fact:
     interval = _no_interval(last, scaling)
     if last.speedup_interval:
-        interval = _INTERVAL + units.ratio_span(last.speedup_interval)
+        sample = f" over {units.plural(last.blocks, 'block')}" if last.blocks else ""
+        interval = f"{_INTERVAL}{units.ratio_span(last.speedup_interval)}{sample}"
     detail = f"{units.ranks(last.ranks)} over {units.ranks(scaling.base.ranks)}; {interval}"
     return Fact(name=speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
 

@@ -114,7 +114,7 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
         return sample
     reason = "too few for an interval"
     if last.other_session:
-        reason = "measured more than an hour apart, so no interval: the same command with REPEATS=, in one go, "
+        reason = "measured more than an hour apart, so no interval: the same command with --repeats, in one go, "
         reason += "gives one"
     return f"{sample}: {reason}"
 
@@ -204,7 +204,7 @@ def _batch_reason(scaling: Scaling, workload: Workload, target: TimeToAccuracy) 
     before = scaling.base.global_batch
     if target.speedup > (1 - _APART) * last.speedup or last.global_batch <= before:
         return ""
-    remedy = "" if workload.script else f" (GLOBAL_BATCH={before} holds it)"
+    remedy = "" if workload.script else f" (--global-batch {before} holds it)"
     return f"; the global batch is {last.global_batch} and not {before}{remedy}"
 
 

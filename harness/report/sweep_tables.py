@@ -262,7 +262,7 @@ def _ratios(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
 
 
 def _as_it_ran(point: PointScaling, base: PointScaling) -> tuple[Cell, Cell]:
-    """Return the time of an epoch with what others took of the machine, and the speedup of these times."""
+    """Return the time of an epoch including interference, and the speedup of these times."""
     seconds = seconds_cell(point.ran_seconds)
     if point is base:
         return seconds, Cell(text="1 (base)", value=1, tone="base")
@@ -349,7 +349,7 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
     explained = "" if overheads else " All overheads of an epoch: harness explain."
     return Table(
         title=title,
-        headings=("Known cause", *part, "Costs of\nan epoch", "Launches", "Evidence", "What to do"),
+        headings=("Known cause", *part, "Costs of an\nepoch at most", "Launches", "Evidence", "What to do"),
         rows=[
             (
                 finding.cause,
@@ -363,7 +363,7 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
         ],
         left=2 if overheads else 1,
         texts=(-2, -1),
-        note="Known causes that the records show, with the evidence of the launch where each costs most; costs of "
+        note="Known causes that the records show, with cost and evidence of the launch where each costs most; costs of "
         f"different causes may overlap.{explained}",
     )
 
@@ -372,7 +372,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
     """Return every launch; `folder` is the link to the sweep's, those with `failed` ranks lead to their timelines."""
     rows: list[tuple[str | Cell, ...]] = []
     in_turns = bool(launches["ran_seconds"].notna().any())
-    recorded = "Its own epochs'\nmedian, with what\nothers took" if in_turns else "Epoch time"
+    recorded = "Its own epochs'\nmedian, incl.\ninterference" if in_turns else "Epoch time"
     for row in rows_of(launches.sort_values(["ranks", "layout", "repeat"], kind="stable")):
         name = row["run"]
         far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
@@ -399,7 +399,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
             "Ranks",
             "Repeat",
             "Started (UTC)",
-            *(["Epoch time\nin turns"] if in_turns else []),
+            *(["Epoch time\ninterleaved"] if in_turns else []),
             recorded,
             "Synchro-\nnisation",
             "Test accuracy",

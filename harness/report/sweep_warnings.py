@@ -16,7 +16,7 @@ from harness.schema.record import RunRecord
 from harness.schema.record_notes import NoteCode
 
 DISTURBED = (
-    "trained in turns beside other work: times excluding contended rounds leave out the rounds that it met, times "
+    "trained interleaved beside other work: times excluding contended rounds leave out the rounds that it met, times "
     "including interference contain what it took."
 )
 _BRIEF_S = 1.0  # of a launch's epochs
@@ -121,7 +121,7 @@ def _doubts_of_times(runs: Sequence[RunRecord], launches: pd.DataFrame) -> Itera
         epochs = math.ceil(_ENOUGH_S / launches["seconds"].min())
         yield (
             f"{_launches(brief, total)} trained for less than {_BRIEF_S:g} s, in which a disturbance weighs much: "
-            f"EPOCHS={epochs} makes that {_ENOUGH_S:g} s."
+            f"--epochs {epochs} makes that {_ENOUGH_S:g} s."
         )
 
 
@@ -198,13 +198,14 @@ def _warnings_of_sweep(loaded: Loaded, scaling: Scaling | None) -> Iterator[str]
     if loaded.untimed_layouts:
         layouts = distinct(map(str, loaded.untimed_layouts))
         yield (
-            f"No launch on {layouts} has times in turns, so all times are those of whole launches, with interference: "
-            "delete the launches on it and run the sweep again to have all layouts in turns."
+            f"No launch on {layouts} has interleaved times, so all times are those of whole launches, with "
+            "interference: "
+            "delete the launches on it and run the sweep again to have all layouts interleaved."
         )
     if loaded.unwitnessed:
         yield (
             "Whether the script trains on several ranks as on one is not known: it takes two launches on one rank "
-            "that train to the same numbers (NODES=1,... REPEATS=2, seeds for whatever the script draws)."
+            "that train to the same numbers (--nodes 1,... --repeats 2, seeds for whatever the script draws)."
         )
 
 

@@ -40,7 +40,9 @@ _BESIDE_RANKS = frozenset(
 They read what launches wrote, or launch something else; `cli` makes a command's words into the values that a point
 has, which are a part of its key; `sweep` plans, submits and watches jobs.
 """
-_STARTS_RANKS = frozenset({"block_program.py", "referee.py", "launch_command.py", "turn_block.py"})
+_STARTS_RANKS = frozenset(
+    {"block_program.py", "fork_server.py", "launch_command.py", "referee.py", "turn_block.py", "warm_python.py"}
+)
 """The modules of `sweep` that count all the same: they bind ranks to cores, and say which steps are timed, and when."""
 _SOURCES = (".py", ".cc", ".h")
 _read = functools.partial(read_bytes, fix="what it holds decides what is trained")

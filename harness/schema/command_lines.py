@@ -1,4 +1,4 @@
-"""The command lines that give a sweep again, in the words of make or of ``harness sweep``."""
+"""The ``harness sweep`` command lines that give a sweep again."""
 
 import contextlib
 import itertools
@@ -9,56 +9,60 @@ from typing import Any
 
 import msgspec
 
-from harness.base.record_words import LINE, make_word, shell_line
+from harness.base.record_words import LINE, shell_line
 from harness.base.secret_text import secrets_in_arguments
 from harness.schema.layout import Layout
-from harness.schema.option import options
+from harness.schema.option import Option, options
 from harness.schema.presets import changed_settings, usual_scaling
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import OF_ALL_RANKS, UserScript, Workload
 
 Words = list[tuple[str, object]]
-"""Settings of a command by their names in make, BATCH_PER_RANK; a value of True or False is a switch."""
-
-
-def sweep_command_line(sweep: Sweep) -> str:
-    """Return the ``make sweep`` command of `sweep`, a line for each part of its layouts that no single one gives."""
-    return "\n".join(_make_line(words) for words in _sweep_words(sweep))
+"""Settings of a command by their names in capitals, BATCH_PER_RANK; a value of True or False is a switch."""
 
 
 def harness_command(sweep: Sweep, more: Iterable[tuple[str, object]] = ()) -> str:
     """Return the ``harness sweep`` command of `sweep` with `more` settings, a line for each part of its layouts."""
-    return "\n".join(_harness_line([*words, *more]) for words in _sweep_words(sweep))
+    return "\n".join(_harness_line([*words, *more]) for words in sweep_words(sweep))
 
 
 def repeat_command(folder: Path, sweep: Sweep) -> str:
-    """Return the ``make sweep`` line that repeats `sweep`, with the folder of the originals that `folder` was given."""
+    """Return the lines that repeat `sweep`, with the folder of the originals that `folder` was given."""
+    data_dir = recorded_data_dir(folder)
+    return harness_command(sweep, [("DATA_DIR", data_dir)] if data_dir else [])
+
+
+def recorded_data_dir(folder: Path) -> str:
+    """Return the folder of the originals that the sweep in `folder` was given; empty for none: the cache has them."""
     data_dir = None
-    with contextlib.suppress(OSError, msgspec.DecodeError):  # then data is taken from the cache
+    with contextlib.suppress(OSError, msgspec.DecodeError):
         content = SweepFolder(folder).submission.read_bytes()
         data_dir = msgspec.json.decode(content, type=dict[str, Any]).get("data_dir")
-    if not isinstance(data_dir, str) or not LINE.fits(data_dir):
-        return sweep_command_line(sweep)
-    return f"{sweep_command_line(sweep)} {make_word('DATA_DIR', data_dir)}"
+    return data_dir if isinstance(data_dir, str) and LINE.fits(data_dir) else ""
+
+
+def changed_values(settings: Any, usual: Any) -> Iterator[tuple[str, Any, Option]]:
+    """Yield name and value of every setting of a dataclass that differs from its value in `usual`, and the option."""
+    for field, asked in options(type(settings)):
+        value = getattr(settings, field.name)
+        if value != getattr(usual, field.name):
+            yield asked.name or field.name, value, asked
 
 
 def changed_words(settings: Any, usual: Any) -> Words:
     """Return the words of every setting of a dataclass that differs from its value in `usual`."""
     words: Words = []
-    for field, asked in options(type(settings)):
-        value = getattr(settings, field.name)
-        if value == getattr(usual, field.name):
-            continue
+    for name, value, asked in changed_values(settings, usual):
         if value is False and asked.opposite:
             words.append((asked.opposite, True))
             continue
         values = value if isinstance(value, tuple) else (value,)
-        words += [(asked.name or field.name, part) for part in values]
+        words += [(name, part) for part in values]
     return words
 
 
-def _sweep_words(sweep: Sweep) -> Iterator[Words]:
+def sweep_words(sweep: Sweep) -> Iterator[Words]:
     """Yield the settings that give `sweep`, once for each part of its layouts that no single command gives."""
     workload = sweep.workload
     training = _script_words(workload.script, workload) if workload.script else _training_words(workload)
@@ -102,13 +106,6 @@ def _script_words(script: UserScript, workload: Workload) -> Words:
     if workload.note:
         words.append(("NOTE", workload.note))
     return words
-
-
-def _make_line(words: Words) -> str:
-    line = ["make sweep"]
-    for name, value in words:
-        line.append(make_word(name, int(value) if isinstance(value, bool) else value))
-    return " ".join(line)
 
 
 def _harness_line(words: Words) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.schema.sync_policies import SyncPolicy, known_policy
 
 
-def import_own(setting: str, text: str) -> Any:
+def import_own(option: str, text: str) -> Any:
     """Return what ``package.module:name`` names; modules are looked for in the working directory too.
 
     Raises:
@@ -26,9 +27,9 @@ def import_own(setting: str, text: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UserError(f"{setting}={text} cannot be imported: {error}; write package.module:name") from error
+        raise UserError(f"{setting(option, text)} cannot be imported: {error}; write package.module:name") from error
     if not callable(getattr(module, name, None)):
-        raise UserError(f"{setting}={text} names no function or class: '{module_name}' has no callable '{name}'")
+        raise UserError(f"{setting(option, text)} names no function or class: '{module_name}' has no callable '{name}'")
     return getattr(module, name)
 
 
@@ -38,9 +39,10 @@ def find_policy(text: str) -> SyncPolicy:
     built_in = known_policy(text)
     if built_in:
         return built_in
-    policy = import_own("SYNC", text)
+    policy = import_own("sync", text)
     if not isinstance(policy, type) or not issubclass(policy, SyncPolicy):
         raise UserError(
-            f"SYNC={text} does not name a sync policy: it must be a subclass of {SyncPolicy.__module__}.SyncPolicy"
+            f"{setting('sync', text)} does not name a sync policy: it must be a subclass of "
+            f"{SyncPolicy.__module__}.SyncPolicy"
         )
     return policy()

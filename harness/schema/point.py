@@ -41,7 +41,7 @@ class Point:
 
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
-            raise unknown("SCALING", self.scaling, SCALINGS)
+            raise unknown("scaling", self.scaling, SCALINGS)
         check_text("data id", self.data_id, TEXT, optional=True)
         check_text("code", self.code, optional=True)
         check_settings(self.settings)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.schema.option import Option, options
 from harness.schema.workload import IMAGENET, OF_ALL_RANKS, PER_RANK, SCRIPT, UserScript, Workload
 
@@ -145,9 +146,11 @@ def resolve(*, dataset: str, model: str, preset: str = "default", **overrides: A
         UserError: the preset is unknown or for another data set, or a setting is out of range.
     """
     if preset not in PRESETS:
-        raise unknown("PRESET", preset, PRESETS)
+        raise unknown("preset", preset, PRESETS)
     if preset in SUBJECTS and dataset != SUBJECTS[preset].dataset:
-        raise UserError(f"PRESET={preset} is for DATASET={SUBJECTS[preset].dataset}, not for {dataset}")
+        raise UserError(
+            f"{setting('preset', preset)} is for {setting('dataset', SUBJECTS[preset].dataset)}, not for {dataset}"
+        )
     settings = dict(PRESETS[preset])
     if preset == "default":
         settings |= _BEST.get(f"{dataset}-{model}", _IMAGENET if dataset == IMAGENET else _OTHER)

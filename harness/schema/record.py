@@ -63,26 +63,32 @@ STEP_COLUMNS = frozenset({"epoch", "step", "rank", "entry_s", "exit_s"})
 
 
 def check_steps(path: Path, sha256: str) -> None:
-    """Check that the table of steps at `path` is whole, and the one with the hash `sha256`, where that is not empty.
+    """Check that the table of steps at `path` is the one with the hash `sha256`; without a hash that it is whole.
 
     Raises:
         UserError: it is missing, damaged or another.
     """
+    if not path.exists():
+        raise UserError(f"'{path.parent}' has no {path.name}: delete the folder and run the point again")
+    if not sha256:
+        _check_columns(path)
+    elif hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
+        raise UserError(
+            f"'{path}' is not the table that its {RUN_FILE} names: delete the folder and run the point again"
+        )
+
+
+def _check_columns(path: Path) -> None:
+    """Check that the table of steps at `path` can be read and has its columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.exists():
-        raise UserError(f"'{path.parent}' has no {path.name}: delete the folder and run the point again")
     try:
         columns = set(pq.read_schema(path).names)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"'{path}' is cut or damaged: delete its folder and run the point again") from error
     if missing := STEP_COLUMNS - columns:
         raise UserError(f"'{path}' lacks the columns {', '.join(sorted(missing))}: run the point again")
-    if sha256 and hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
-        raise UserError(
-            f"'{path}' is not the table that its {RUN_FILE} names: delete the folder and run the point again"
-        )
 
 
 # What jobs used, as their scheduler has measured it.
@@ -352,6 +358,7 @@ class RunRecord:
     the workload's `own_rate`, None without one. `energy` is of its GPUs, and of its hosts' processors where that can be
     read. `flops_per_row` are the floating-point operations of a training step's matrix products and convolutions,
     forward and backward, over its rows; None of scripts, and where a note says what could not be counted.
+    `forked` says whether its ranks were forked from a process that had TensorFlow imported.
     `steps_sha256` is the hash of the launch's table of steps, empty in records that lack it.
     """
 
@@ -378,6 +385,7 @@ class RunRecord:
     own_rate: float | None = None
     energy: tuple[DeviceEnergy, ...] = field(default=())
     flops_per_row: float | None = None
+    forked: bool = False
     steps_sha256: str = ""
 
     def __post_init__(self) -> None:

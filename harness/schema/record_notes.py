@@ -48,12 +48,10 @@ class NoteCode(StrEnum):
     NO_WITNESS = "no-witness"
     WITNESS_AGREED = "witness-agreed"
     WITNESS_SAW_NOTHING = "witness-saw-nothing"
-    WITNESS_BEHIND = "witness-behind"
-    WITNESS_APART = "witness-apart"
+    WITNESS_MISSED = "witness-missed"
     ROUNDING_MAGNIFIED = "rounding-magnified"
-    DRAWS_NOT_BY_ROW = "draws-not-by-row"
     ROWS_OF_EACH_RANK = "rows-of-each-rank"
-    NOT_JUDGED_FROM = "not-judged-from"
+    NOT_DIVIDED_FROM = "not-divided-from"
     FLOPS_NOT_COUNTED = "flops-not-counted"
 
 
@@ -92,7 +90,7 @@ _SENTENCES = {
     "are not in the times of synchronisation",
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
     NoteCode.NOT_IN_TURNS: "the GPUs' memory does not hold {launches} launches at once: they trained one after the "
-    "other instead of in turns",
+    "other instead of interleaved",
     NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
     "cannot be counted",
     NoteCode.NOT_COUNTED: "energy is not known in full: {reason}",
@@ -108,19 +106,17 @@ _SENTENCES = {
     NoteCode.NOT_COMPILED_BY_XLA: "jit_compile is left out: XLA has no allreduce on CPUs",
     NoteCode.STRATEGY_LEFT_OUT: "a tf.distribute strategy of one replica is left out: the ranks take its place",
     NoteCode.REPLICAS_DIFFER: "replicas identical: no ({reason})",
-    NoteCode.NO_WITNESS: "no witness has compared the training with that of one process (a run of `harness run` has "
-    "none with --witness off, --record, --shared-files, a GPU for each rank or averaged weights)",
+    NoteCode.NO_WITNESS: "no witness has compared the training with that of one process (--unjudged): that it ended "
+    "well does not say that it trained as alone",
     NoteCode.WITNESS_AGREED: "a witness, the script alone and undivided, had the same gradients and numbers in its "
     "first {steps} steps (trainings: {trainings}; apart by {gap:.1e} at most)",
     NoteCode.WITNESS_SAW_NOTHING: "no witness has judged the training: it has seen no gradients of the script",
-    NoteCode.WITNESS_BEHIND: "the witness was left behind: it has not come to {place} in time",
-    NoteCode.WITNESS_APART: "the witness's next steps were others than the ranks'",
+    NoteCode.WITNESS_MISSED: "{reason}: what has been compared until then is equal",
     NoteCode.ROUNDING_MAGNIFIED: "the {kind} '{name}' is then {gap:.2g} of its size away from the witness's, as the "
     "script alone is ({rounding:.2g}) from itself with other kernels: what magnifies rounding so cannot be judged",
-    NoteCode.DRAWS_NOT_BY_ROW: "no witness has judged the training: the script draws random numbers in it that do not "
-    "follow from a row's place, so that alone it trains otherwise",
     NoteCode.ROWS_OF_EACH_RANK: "no witness has judged the training: every rank reads rows of its own",
-    NoteCode.NOT_JUDGED_FROM: "no witness has judged what the script trains from {place} on",
+    NoteCode.NOT_DIVIDED_FROM: "no witness judges what the script trains from {place} on, so its batches are not "
+    "divided, which is right but no faster: --unjudged divides them all the same",
 }
 
 

@@ -4,10 +4,15 @@ from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError, unknown
 from harness.base.record_words import TEXT, check_text
+from harness.base.setting_names import setting
 from harness.schema.layout import Layout
 from harness.schema.point import SCALINGS, Point, check_settings, digest
 from harness.schema.workload import Workload
 
+USUAL_WIDTH = 0.02
+"""Half the width of a speedup's 95 % CI, of its logarithm, at which a sweep ends that asks for no other."""
+USUAL_MINUTES = 6.0
+"""How long a sweep goes on that has no other limit."""
 _MOST_LAUNCHES = 100_000
 
 
@@ -36,18 +41,24 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
-            raise unknown("SCALING", self.scaling, SCALINGS)
+            raise unknown("scaling", self.scaling, SCALINGS)
         check_text("scheduler", self.scheduler)
         check_text("data id", self.data_id, TEXT, optional=True)
         check_text("code", self.code, optional=True)
         check_settings(self.settings)
         if self.repeats < 1:
-            raise UserError(f"REPEATS={self.repeats} is too small: use at least 1")
+            raise UserError(f"{setting('repeats', self.repeats)} is too small: use at least 1")
         launches = self.repeats * len(self.layouts)
         if launches > _MOST_LAUNCHES:
-            raise UserError(f"REPEATS={self.repeats} makes {launches:,} launches: ask for at most {_MOST_LAUNCHES:,}")
+            raise UserError(
+                f"{setting('repeats', self.repeats)} makes {launches:,} launches: ask for at most {_MOST_LAUNCHES:,}"
+            )
         if self.scaling == "weak" and self.workload.samples is None and self.workload.script is None:
-            raise UserError("SCALING=weak needs SAMPLES=, the rows per rank, so that work per rank stays equal")
+            raise UserError(
+                f"{setting('scaling', 'weak')} needs {setting('samples')}, the rows per rank, so that work per rank "
+                "stays "
+                "equal"
+            )
 
     @property
     def name(self) -> str:

@@ -220,7 +220,7 @@ def make_results(folder: Path) -> None:
         UserError: it has something else in it.
         OSError: the file system refuses.
     """
-    make_place(folder, "RESULTS", is_ours=holds_results(folder))
+    make_place(folder, "results", is_ours=holds_results(folder))
 
 
 def sweep_folders(results: Path) -> tuple[Path, ...]:

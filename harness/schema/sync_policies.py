@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.schema.option import is_own_code
 
 if TYPE_CHECKING:
@@ -237,7 +238,9 @@ def is_own_policy(text: str) -> bool:
 def check_sync(text: str) -> None:
     """Check the form of a policy, without importing a user's own; raise a UserError if it is of none."""
     if not is_own_policy(text) and not any(policy.parse(text) for policy in POLICIES):
-        raise UserError(f"SYNC={text} is not a sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own")
+        raise UserError(
+            f"{setting('sync', text)} is not a sync policy: write {FORMS}, or {SyncPolicy.form} for one of your own"
+        )
 
 
 def known_policy(text: str) -> SyncPolicy | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.record_words import LINE, TEXT, check_text
+from harness.base.setting_names import setting
 from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
 from harness.schema.sync_policies import FORMS, Gradients, NoSync, check_sync, is_own_policy
 
@@ -47,7 +48,9 @@ def parse_script(command: str, batch: str) -> UserScript:
     try:
         path, *arguments = shlex.split(command)
     except ValueError as error:
-        raise UserError(f"SCRIPT={command} is not a script and its arguments ({error}): quote them") from error
+        raise UserError(
+            f"{setting('script', command)} is not a script and its arguments ({error}): quote them"
+        ) from error
     check_text("script", path, LINE)
     return UserScript(path=Path(path), arguments=tuple(arguments), batch=batch)
 
@@ -61,9 +64,11 @@ def check_own_rate(pattern: str) -> None:
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
-        raise UserError(f"OWN_RATE={pattern} is no regular expression ({error}): write one") from error
+        raise UserError(f"{setting('own_rate', pattern)} is no regular expression ({error}): write one") from error
     if groups != 1:
-        raise UserError(f"OWN_RATE={pattern} has {groups} groups: put parentheses around the number, as in ([0-9.]+)")
+        raise UserError(
+            f"{setting('own_rate', pattern)} has {groups} groups: put parentheses around the number, as in ([0-9.]+)"
+        )
 
 
 IMAGENET = "imagenet"
@@ -131,7 +136,7 @@ def parse_interval(text: str | None) -> CheckpointInterval:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(m?)", text, flags=re.ASCII)
     number = float(match[1]) if match else 0.0
     if not match or not number or (not match[2] and not number.is_integer()):
-        raise UserError(f"CHECKPOINT={text} is not an interval: write steps (500), minutes (10m) or none")
+        raise UserError(f"{setting('checkpoint', text)} is not an interval: write steps (500), minutes (10m) or none")
     if match[2]:
         return CheckpointInterval(seconds=60 * number, asked=asked)
     return CheckpointInterval(steps=int(number), asked=asked)
@@ -201,7 +206,7 @@ class Workload:
     learning_rate: float = option("Learning rate.", 0.1, above=0, common=True)
     schedule: str = option("Learning rate over the run.", "constant", choices=SCHEDULES)
     decay: float = option(
-        "What SCHEDULE=exponential multiplies the rate by, every step.",
+        "What --schedule exponential multiplies the rate by, every step.",
         0.999964,
         above=0,
         most=1,
@@ -346,24 +351,34 @@ class Workload:
         check_sync(self.sync)
         parse_interval(self.checkpoint)
         if self.wire != "float32" and self.sync != Gradients.form:
-            raise UserError(f"WIRE={self.wire} is for SYNC=gradients: weights need full precision, leave WIRE out")
+            raise UserError(
+                f"{setting('wire', self.wire)} is for {setting('sync', 'gradients')}: weights need full precision, "
+                "leave it "
+                "out"
+            )
         if self.precision == "mixed_float16" and self.sync.startswith("powersgd:"):
             raise UserError(
-                f"SYNC={self.sync} adds what it leaves out of a step to the next, whose scale mixed_float16 may "
-                "change: use PRECISION=mixed_bfloat16"
+                f"{setting('sync', self.sync)} adds what it leaves out of a step to the next, whose scale "
+                "mixed_float16 "
+                f"may change: use {setting('precision', 'mixed_bfloat16')}"
             )
         if (self.batch_per_rank is None) == (self.global_batch is None):
             raise UserError("set exactly one of batch per rank and global batch")
         if self.sync_bn and (self.sync == NoSync.form or self.xla):
             raise UserError("synchronised batch normalisation needs a sync policy and no XLA: leave one of them out")
         if survives(self) and self.checkpoint not in (None, "none"):
-            raise UserError(f"CHECKPOINT={self.checkpoint} is for ON_FAILURE=abort: leave one of them out")
+            raise UserError(
+                f"{setting('checkpoint', self.checkpoint)} is for {setting('on_failure', 'abort')}: leave one of them "
+                "out"
+            )
         self._check_rates()
         self._check_images()
         if self.own_rate is not None:
             check_own_rate(self.own_rate)
         if self.shared_files and self.script is None:
-            raise UserError("SHARED_FILES=1 is for scripts (SCRIPT=), which write files: leave it out")
+            raise UserError(
+                f"{setting('shared_files', True)} is for scripts ({setting('script')}), which write files: leave it out"
+            )
 
     def _check_texts(self) -> None:
         check_text("dataset", self.dataset)

@@ -1,5 +1,7 @@
 """The program of a job in turns: on one machine ``python -m harness.sweep.block_program SERIES``."""
 
+import os
+import shlex
 import signal
 import socket
 import sys
@@ -15,7 +17,16 @@ from harness.schema.record import decode, encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import set_aside
 from harness.sweep.referee import run_block
-from harness.sweep.turn_block import BlockMade, BlockSeries, LaunchSpec, SeriesProgress, TurnBlock, WhyEnded
+from harness.sweep.turn_block import (
+    RANK_PYTHON,
+    BlockEnd,
+    BlockMade,
+    BlockSeries,
+    LaunchSpec,
+    SeriesProgress,
+    TurnBlock,
+    WhyEnded,
+)
 
 # Times the last block: what another one is given, so that it is whole when the job is ended.
 _LONGER = 1.2
@@ -24,27 +35,27 @@ _NOT_BEGUN = 1  # exit code of a launch for which there are too few nodes, and o
 Enough = Callable[[Path], bool]
 
 
-def main(path: Path, node: str = "localhost", enough: Enough | None = None) -> int:
+def main(path: Path, node: str = "localhost", enough: Enough | None = None, spent_s: float = 0.0) -> int:
     """Run the blocks in the file at `path`, write their turns and exit codes, and return the first code that is not 0.
 
     `node` is one of its nodes, not this one where there are several. `enough` says of a sweep's folder whether its
-    speedups are known well enough.
+    speedups are known well enough. Its job has run for `spent_s` seconds already.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))  # so that what was started is ended
     try:
         series = decode(path.read_bytes(), BlockSeries, path)
-        return run_series(series, reachable_address(node), enough)
+        return run_series(series, reachable_address(node), enough, spent_s)
     except UserError as error:
         print(f"harness: {error}", file=sys.stderr)
         return BAD_INPUT
 
 
-def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
+def run_series(series: BlockSeries, host: str, enough: Enough | None, spent_s: float = 0.0) -> int:
     """Run the blocks of `series` while they are wanted; return the first exit code of a launch that is not 0.
 
-    It is 1 where the time limit leaves no time for a block that is asked for.
+    It is 1 where the time limit, of which `spent_s` seconds have passed, leaves no time for a block that is asked for.
     """
-    begun = time.monotonic()
+    begun = time.monotonic() - spent_s
     finished: list[BlockMade] = []
     failed = 0
     why = WhyEnded.ALL
@@ -63,9 +74,17 @@ def run_series(series: BlockSeries, host: str, enough: Enough | None) -> int:
                 break
         _set_aside_records(series, block)
         remaining = _without_lost(block)
+        code = 0
+        if remaining.launches:
+            started = replace(remaining, launches=tuple(map(_as_started, remaining.launches)))
+            end = run_block(started, host=host)
+            code = next((code for code in end.codes.values() if code), 0)
+            if code and series.enforced and series.limit_s and time.monotonic() - begun > series.limit_s:
+                why = WhyEnded.LIMIT  # the job is being ended: its ranks were, or could not start any more
+                break
+            _write_end(remaining, end)
         if remaining != block:
             failed = failed or _NOT_BEGUN
-        code = _run_one(remaining, host) if remaining.launches else 0
         failed = code or failed
         names = tuple(launch.name for launch in remaining.launches)
         finished.append(BlockMade(launches=names, seconds=time.monotonic() - block_begun, code=code))
@@ -113,15 +132,12 @@ def _without_lost(block: TurnBlock) -> TurnBlock:
     return replace(block, launches=tuple(remaining))
 
 
-def _run_one(block: TurnBlock, host: str) -> int:
-    """Run one block, write its turns and exit codes, and return the first of these that is not 0."""
-    block = replace(block, launches=tuple(map(_with_words, block.launches)))
-    end = run_block(block, host=host)
+def _write_end(block: TurnBlock, end: BlockEnd) -> None:
+    """Write the turns and exit codes of a block that has come to its end."""
     write_atomic(Path(block.rounds), end.turns.to_parquet(index=False))
     for launch in block.launches:
         if launch.exit_file:
             write_atomic(Path(launch.exit_file), f"{end.codes[launch.name]}\n")
-    return next((code for code in end.codes.values() if code), 0)
 
 
 _LOOPBACK = "127.0.0.1"
@@ -134,6 +150,21 @@ def _with_words(launch: LaunchSpec) -> LaunchSpec:
     words = (*Path(launch.words_file).read_text().split("\0")[:-1], *launch.words)
     launcher = " ".join(words).partition(" -m harness ")[0]
     return replace(launch, words=words, changes={**launch.changes, "HARNESS_LAUNCHER": launcher})
+
+
+def _as_started(launch: LaunchSpec) -> LaunchSpec:
+    """Return `launch` with the words by which its ranks are started in this job."""
+    return _by_rank_python(_with_words(launch))
+
+
+def _by_rank_python(launch: LaunchSpec) -> LaunchSpec:
+    """Return `launch` with ranks that start by the words of RANK_PYTHON, where the job has these."""
+    rank_python = shlex.split(os.environ.get(RANK_PYTHON, ""))
+    if not rank_python or sys.executable not in launch.words:
+        return launch
+    place = launch.words.index(sys.executable)
+    words = (*launch.words[:place], *rank_python, *launch.words[place + 1 :])
+    return replace(launch, words=words, changes={**launch.changes, RANK_PYTHON: None})
 
 
 def _own_address(host: str) -> str:

@@ -1,7 +1,7 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harness.base import removal
@@ -10,6 +10,7 @@ from harness.base.errors import RunError, UserError
 from harness.base.processes import interruptible
 from harness.base.record_words import below, shell_line
 from harness.base.removal import remove_left
+from harness.base.setting_names import setting
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder, make_results
@@ -27,6 +28,7 @@ from harness.sweep.submission_settings import Submission, read_submission
 from harness.sweep.sweep_data import announce_data, prepare_data
 from harness.sweep.sweep_files import Running, count_asked, read_running, read_study, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
+from harness.sweep.warm_python import forked_ranks
 
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
 
@@ -50,7 +52,7 @@ def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], No
     if others:
         holder = sorted(others)[0]
         raise UserError(
-            f"sweep '{files.name}' has launches under SCHEDULER={holder}: give SCHEDULER={holder} again to wait for "
+            f"sweep '{files.name}' has launches in {holder}: give {setting('scheduler', holder)} again to wait for "
             f"them, or end them with `{shell_line(['harness', 'cancel', files.name])}`, then change the scheduler"
         )
     if not scheduler.survives_client:
@@ -146,11 +148,12 @@ def run_sweep(
         plan = _told_plan(command, carried, invalid_too=invalid_too)
         if scheduler.survives_client and plan.jobs:
             cost = command.cost(plan)
-            if approve is not None:
+            if approve is not None and not scheduler.around:  # the job around it has these nodes already
                 approve(cost)
         prepare_data(plan, context.data_dir)
         command.note()  # not before: what is refused is no sweep of missing launches
-        tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
+        with _forking(plan):
+            tally = _launch_all(command, plan, timed=invalid_too, enough=enough)
         if scheduler.survives_client:
             command.take_extra_blocks()
             ask_accounts(files, scheduler)
@@ -169,9 +172,26 @@ def _told_plan(command: SweepCommand, queued: Sequence[Running], *, invalid_too:
 
 def _tell(plan: SweepPlan) -> None:
     """Say what `plan` does."""
-    of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.wanted.points[0].code)
+    of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.survey, plan.wanted.points[0].code)
     for sentence in plan.sentences(of_other_code):
         say(sentence)
+
+
+@contextlib.contextmanager
+def _forking(plan: SweepPlan) -> Iterator[None]:
+    """Have the ranks of the blocks of `plan`, and of those that follow it, forked where that is possible."""
+    scheduler = plan.wanted.scheduler
+    with contextlib.ExitStack() as stack:
+        if scheduler.forks_ranks and any(job.in_turns for job in plan.jobs):
+            variables = scheduler.environment(plan.jobs[0].layout)
+            try:
+                scheduler.rank_python = stack.enter_context(forked_ranks(plan.wanted.points, variables))
+            except RunError as error:
+                say(f"each rank starts a Python of its own: {error}")
+        try:
+            yield
+        finally:
+            scheduler.rank_python = ()
 
 
 def _launch_all(
@@ -285,11 +305,12 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
         prepare_data(plan, context.data_dir)
         for command in commands:
             command.note()
-        launch(plan, timed=True)
-        again, sentence = plan.once_more(together.survey(), free_bytes=wanted.free_bytes())
-        for line in filter(None, (sentence, *again.notes)):
-            say(line)
-        launch(again, timed=True)
+        with _forking(plan):
+            launch(plan, timed=True)
+            again, sentence = plan.once_more(together.survey(), free_bytes=wanted.free_bytes())
+            for line in filter(None, (sentence, *again.notes)):
+                say(line)
+            launch(again, timed=True)
         return len(together.survey().missing(wanted.points))
 
 

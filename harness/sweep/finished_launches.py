@@ -19,10 +19,40 @@ from harness.schema.sweep_folder import RUN_FILE, SweepFolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FinishedLaunch:
+    """What a sweep keeps in mind of a launch's record, whose epochs would fill the memory where launches are many.
+
+    `epoch_s` and `wall_seconds` are those of `RunRecord`, `rank_bytes` is the most memory that one of its ranks had.
+    `is_timed`: the time of an epoch counts.
+    """
+
+    point: Point
+    invalid: tuple[str, ...]
+    block: str
+    is_timed: bool
+    epoch_s: float
+    wall_seconds: float
+    rank_bytes: int
+
+
+def finished_launch(record: RunRecord) -> FinishedLaunch:
+    """Return what is kept in mind of `record`."""
+    return FinishedLaunch(
+        point=record.point,
+        invalid=record.invalid,
+        block=record.block,
+        is_timed=bool(record.timed_epochs),
+        epoch_s=record.epoch_s,
+        wall_seconds=record.wall_seconds,
+        rank_bytes=max(rank.peak_memory_bytes for rank in record.ranks),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
     """What is known of each point, by its folder's name. `damaged` says why a record does not count."""
 
-    records: dict[str, RunRecord]
+    records: dict[str, FinishedLaunch]
     failures: dict[str, Failure]
     damaged: dict[str, str]
 
@@ -38,7 +68,7 @@ class Survey:
         record = self.records.get(point.folder)
         if record is None:
             return True
-        never_valid = point.oversubscribe or not record.timed_epochs
+        never_valid = point.oversubscribe or not record.is_timed
         return invalid_too and bool(record.invalid) and not never_valid
 
     def durations(self) -> dict[Layout, list[float]]:
@@ -55,7 +85,7 @@ def survey(files: SweepFolder, points: Iterable[Point]) -> Survey:
     for point in points:
         record = check_record(files, point)
         if isinstance(record, RunRecord):
-            result.records[point.folder] = record
+            result.records[point.folder] = finished_launch(record)
             continue
         if (files.path / point.folder).exists():
             result.damaged[point.folder] = record
@@ -78,10 +108,15 @@ def check_record(files: SweepFolder, point: Point) -> RunRecord | str:
     return record
 
 
-def other_code(files: SweepFolder, code: str) -> int:
-    """Return how many records of `files` are of launches that ran a different version of the code than `code`."""
+def other_code(files: SweepFolder, surveyed: Survey, code: str) -> int:
+    """Return how many records of `files` are of launches that ran a different version of the code than `code`.
+
+    Those that were `surveyed` ran `code`, as their points have it, and are not read again.
+    """
     count = 0
     for path in files.path.glob(f"n*/{RUN_FILE}"):
+        if path.parent.name in surveyed.records:
+            continue
         with contextlib.suppress(OSError, KeyError, msgspec.DecodeError):
             record = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
             count += msgspec.json.decode(record["point"], type=dict[str, Any])["code"] != code

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
+from harness.base.setting_names import setting
 from harness.comm.harness_variables import mpi_choice
-from harness.comm.mpi_library import mpi_version
+from harness.comm.mpi_library import mpi_title
 from harness.schema.layout import Layout
 from harness.schema.record import Account, encode, read_accounts
 from harness.schema.sweep_folder import SweepFolder
@@ -78,10 +79,14 @@ class NodeHours:
         limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
         if self.estimated_limit_s:
             basis = f"by {self.finished} earlier launches" if self.finished else "as no launch of it is known here yet"
-            limit += f" ({walltime(self.estimated_limit_s)}, {basis}: WALLTIME= says otherwise)"
+            limit += f" ({walltime(self.estimated_limit_s)}, {basis}: {setting('walltime')} says otherwise)"
         if self.expected is None:
             return f"cost: {limit}"
-        limit += f"; judging by these, WALLTIME={self.enough} is enough, and starts sooner" if self.enough else ""
+        limit += (
+            f"; judging by these, {setting('walltime', self.enough)} is enough, and starts sooner"
+            if self.enough
+            else ""
+        )
         return f"cost: about {self.expected:.2f} node-hours by {self.finished} finished launches, {limit}"
 
     @property
@@ -129,11 +134,11 @@ def estimate(
 
 def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site) -> tuple[str, ...]:
     """Return what whoever submits `layouts` should know: the MPI library that will run, cores that nobody uses."""
-    mpi = "that of the container" if request.container else mpi_version() or "none that is found here"
+    mpi = "that of the container" if request.container else mpi_title() or "none that is found here"
     library = f"MPI: {mpi}"
     modules = [module for module in site.modules if re.search("mpi|mvapich", module.lower())]
     if modules and mpi_choice() == "wheel" and not request.container:
-        library += f", and not that of the site's module {modules[0]}: MPI=system takes it"
+        library += f", and not that of the site's module {modules[0]}: {setting('mpi', 'system')} takes it"
     cores = limit.cores_per_node if limit else None
     if limit is None or not cores:
         return (library,)
@@ -144,11 +149,13 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     node = f"a node: {ranks} x {threads} of {of_cores}"
     if fullest.ranks_per_node * fullest.threads < cores and request.exclusive:
         node += (
-            "; the others are idle: RANKS_PER_NODE= or THREADS= use more, SHARE_NODES=1 leaves them to others, whose "
+            f"; the others are idle: {setting('ranks_per_node')} or {setting('threads')} use more, "
+            f"{setting('share_nodes', True)} leaves them to others, whose "
             "work then disturbs the times"
         )
     elif limit.numa_domains is None and fullest.ranks_per_node == 1 and cores > 1:
-        node += "; its NUMA domains are not known here: numa_domains in a site file, or RANKS_PER_NODE=, says them"
+        node += "; its NUMA domains are not known here: numa_domains in a site file, or "
+        node += f"{setting('ranks_per_node')}, says them"
     return (library, node)
 
 
@@ -161,7 +168,7 @@ def warn_of_nodes(layouts: Sequence[Layout], limit: Partition | None, unusable: 
     reasons = "; ".join(unusable[:_SHOWN]) + ("; ..." if len(unusable) > _SHOWN else "")
     return (
         f"a job of {most} nodes waits until they can be used: now {usable} of {limit.nodes} can in partition "
-        f"{limit.name} ({reasons}); ask for NODES= up to {usable}, or let it wait"
+        f"{limit.name} ({reasons}); ask for {setting('nodes')} up to {usable}, or let it wait"
     )
 
 

@@ -18,7 +18,7 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import Failure, RunRecord, decode_file
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.finished_launches import check_record, set_aside
+from harness.sweep.finished_launches import check_record, finished_launch, set_aside
 from harness.sweep.job_cost import note_ended
 from harness.sweep.job_plan import Job, JobPlan, without_layouts
 from harness.sweep.job_script import write_job
@@ -100,11 +100,15 @@ def settle(
     if not over:
         return None
     had_no_time = state.timed_out or _limit_in_output(files, running, scheduler) is not None
+    came_to_its_end = exited
     if running.together > 1:
-        had_no_time = had_no_time or _series_progress(files, running).why is WhyEnded.LIMIT
+        progress = _series_progress(files, running)
+        had_no_time = had_no_time or progress.why is WhyEnded.LIMIT
+        if had_no_time:  # an exit code of a block that is not whole is that of ranks which the limit has ended
+            came_to_its_end = exited and running.block < len(progress.blocks)
     else:
         had_no_time = had_no_time and waits_behind_others(files, running)
-    if not exited and (running.extra or had_no_time):
+    if not came_to_its_end and (running.extra or had_no_time):
         return LaunchOutcome(not_made=True)
     if scheduler.request.requeue and not exited and launch.has_checkpoint:
         # Between its end and its place in the queue Slurm calls a job that requeues itself cancelled.
@@ -588,8 +592,9 @@ class Launches:
         begun = self._begun.get(point.folder)  # by the monotonic clock: the other one may be set meanwhile
         if begun is not None and not self.scheduler.survives_client:
             wall_s = time.monotonic() - begun
-        self.pace.take(record, wall_s / running.together)
-        return f"{self.pace.speed(record)}{doubts}; took {format_seconds(wall_s)}"
+        launch = finished_launch(record)
+        self.pace.take(launch, wall_s / running.together)
+        return f"{self.pace.speed(launch)}{doubts}; took {format_seconds(wall_s)}"
 
     def _goes_on(self, point: Point, outcome: LaunchOutcome) -> bool:
         """Put a launch that is to be submitted again at the end of what waits; return whether it is."""

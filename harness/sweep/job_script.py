@@ -13,6 +13,7 @@ from harness.base.errors import UserError
 from harness.base.files import cache_folder, resource, write_atomic
 from harness.base.processes import thread_limits
 from harness.base.removal import remove_file
+from harness.base.setting_names import setting
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
@@ -123,11 +124,15 @@ def render_script(template: str, script: JobScript, path: Callable[[str], str] =
     try:
         return environment.get_template(name).render(variables)
     except jinja2.TemplateNotFound as error:
-        raise UserError(f"TEMPLATE={template} cannot be found: {error.name} is missing") from error
+        raise UserError(f"{setting('template', template)} cannot be found: {error.name} is missing") from error
     except jinja2.TemplateSyntaxError as error:
-        raise UserError(f"TEMPLATE={template} has an error in line {error.lineno}: {error.message}") from error
+        raise UserError(
+            f"{setting('template', template)} has an error in line {error.lineno}: {error.message}"
+        ) from error
     except jinja2.UndefinedError as error:
-        raise UserError(f"TEMPLATE={template} uses a variable that does not exist: {error.message}") from error
+        raise UserError(
+            f"{setting('template', template)} uses a variable that does not exist: {error.message}"
+        ) from error
 
 
 def check_directives(script: str, scheduler: Scheduler, template: str) -> None:
@@ -142,7 +147,7 @@ def check_directives(script: str, scheduler: Scheduler, template: str) -> None:
     if not scheduler.directive:
         return
     if "\r" in script:
-        raise UserError(f"TEMPLATE={template} has CRLF line ends: save it with LF ones")
+        raise UserError(f"{setting('template', template)} has CRLF line ends: save it with LF ones")
     commands = False
     for number, line in enumerate(script.splitlines(), start=1):
         if line.startswith(scheduler.directive):
@@ -150,7 +155,7 @@ def check_directives(script: str, scheduler: Scheduler, template: str) -> None:
             if commands:
                 wrong = f"stands after the first command, where {scheduler.name} ignores it: move it up"
             if wrong:
-                raise UserError(f"TEMPLATE={template}: line {number} of the script, '{line}', {wrong}")
+                raise UserError(f"{setting('template', template)}: line {number} of the script, '{line}', {wrong}")
         elif line.strip() and not line.startswith("#"):
             commands = True
 
@@ -283,6 +288,7 @@ def _series(
         of_repeat=sum(block[0].repeat == last_repeat for block in plan.needed_blocks),
         folder=str(job.files.path),
         limit_s=limit_s - _ENDING_S if scheduler.survives_client else 0.0,
+        enforced=not scheduler.around,
         nodes=plan.layout.nodes,
         partition=scheduler.request.partition,
         progress_file=str(job.files.blocks_made(job.name)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import AS_ROOT, Family, find_mpi, mpi4py_variables
 from harness.schema.layout import Layout
@@ -16,6 +17,7 @@ from harness.sweep.site import Site
 
 # What the user set for the harness in his shell; a job's shell may start without it.
 _OURS = ("HARNESS_CACHE_DIR", "HARNESS_DATA_DIR", "HARNESS_OVERLAP", "HARNESS_REDUCTION")
+_SLURM = ("slurm", "inside")  # schedulers by whose srun ranks and Hydra's daemons start
 _OF_INTEL = ("I_MPI_PMI", "I_MPI_PMI_LIBRARY")  # how Intel's library finds its ranks under srun
 
 
@@ -104,8 +106,9 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
     program, *words = command.words
     if Path(program).name != "mpirun" or find_mpi().family is not Family.OPEN_MPI:
         raise UserError(
-            f"ON_FAILURE={workload.on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: "
-            "use LAUNCHER=mpirun with it, or ON_FAILURE=abort"
+            f"{setting('on_failure', workload.on_failure)} needs the mpirun of Open MPI 5, but {program} starts the "
+            "ranks "
+            f"here: use {setting('launcher', 'mpirun')} with it, or {setting('on_failure', 'abort')}"
         )
     return replace(command, words=(program, "--with-ft", "ulfm", *words))
 
@@ -126,7 +129,7 @@ def rank_environment(site: Site, scheduler: str) -> Mapping[str, str | None]:
             variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     elif site.network:
         variables["FI_TCP_IFACE"] = site.network
-    if mpi.family is Family.INTEL and scheduler == "slurm":
+    if mpi.family is Family.INTEL and scheduler in _SLURM:
         variables["I_MPI_HYDRA_BOOTSTRAP"] = "slurm"  # as Intel's mpirun sets it for mpiexec.hydra
         variables |= {name: os.environ[name] for name in _OF_INTEL if os.environ.get(name)}
     if site.scratch:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
@@ -38,7 +39,9 @@ class Axes:
             raise UserError("CORES and GPUS both say how many ranks there are: give one of them")
         lengths = {len(counts) for counts in self._lists() if len(counts) > 1}
         if self.zipped and len(lengths) > 1:
-            raise UserError(f"ZIP=1 needs lists of one length, these have {sorted(lengths)}: give as many of each")
+            raise UserError(
+                f"{setting('zip', True)} needs lists of one length, these have {sorted(lengths)}: give as many of each"
+            )
 
     def _lists(self) -> tuple[tuple[int, ...], ...]:
         return (self.nodes, self.cores or self.gpus, self.ranks_per_node, self.threads)
@@ -105,16 +108,18 @@ def _layout(
     if units is None:
         assert nodes is not None
         return Layout(nodes=nodes, ranks_per_node=per_node or 1, threads=threads)
-    name = "GPUS" if gpus else "CORES"
+    name = "gpus" if gpus else "cores"
     if not gpus and units % threads:
-        raise UserError(f"{name}={units} is not a multiple of THREADS={threads}")
+        raise UserError(f"{setting(name, units)} is not a multiple of {setting('threads', threads)}")
     ranks = units if gpus else units // threads
     if per_node is None:
         per_node = -(-ranks // nodes) if nodes is not None else _fitting(ranks, gpus, threads, limit)
     per_node = min(per_node, ranks)
     wanted = -(-ranks // per_node)
     if nodes is not None and nodes != wanted:
-        raise UserError(f"NODES={nodes} {name}={units}: {ranks} ranks at {per_node} a node fill {wanted} nodes")
+        raise UserError(
+            f"{setting('nodes', nodes)} {setting(name, units)}: {ranks} ranks at {per_node} a node fill {wanted} nodes"
+        )
     rest = ranks - (wanted - 1) * per_node
     return Layout(
         nodes=wanted,
@@ -130,12 +135,12 @@ def _fitting(ranks: int, gpus: int, threads: int, limit: Partition | None) -> in
     if limit is not None:
         units = limit.gpus_per_node if gpus else limit.cores_per_node
     if not units:
-        name, many = ("GPUS", "GPUs") if gpus else ("CORES", "cores")
+        name, many = ("gpus", "GPUs") if gpus else ("cores", "cores")
         why = f"{limit.name} has none" if limit and units == 0 else f"how many {many} a node has is not known here"
-        raise UserError(f"{name}= needs RANKS_PER_NODE=: {why}")
+        raise UserError(f"{setting(name)} needs {setting('ranks_per_node')}: {why}")
     fit = units if gpus else units // threads
     if not fit:
-        raise UserError(f"THREADS={threads} is more than the {units} cores of a node")
+        raise UserError(f"{setting('threads', threads)} is more than the {units} cores of a node")
     return min(ranks, fit)
 
 
@@ -154,10 +159,13 @@ def launch_order(sweep: Sweep, runnable: Sequence[Layout]) -> tuple[Point, ...]:
     So slow drift of the machine falls on all layouts in the same way (Hoefler & Belli, SC'15, rule 9). The order is a
     function of the study and the layouts: the same command again goes on where it stopped.
     """
-    points = [point for point in sweep.points() if point.layout in runnable]
+    can_run = set(runnable)
+    of_repeat: dict[int, list[Point]] = {repeat: [] for repeat in range(sweep.repeats)}
+    for point in sweep.points():
+        if point.layout in can_run:
+            of_repeat[point.repeat].append(point)
     ordered: list[Point] = []
-    for repeat in range(sweep.repeats):
-        launches = [point for point in points if point.repeat == repeat]
+    for repeat, launches in of_repeat.items():
         random.Random(f"{sweep.name}/{repeat}").shuffle(launches)
         ordered += launches
     return tuple(ordered)

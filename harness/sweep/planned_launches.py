@@ -9,6 +9,7 @@ from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
 from harness.base.record_words import below, shell_line
+from harness.base.setting_names import setting
 from harness.comm.mpi_library import mpi_version
 from harness.schema.code_identity import code_identity
 from harness.schema.point import Point
@@ -62,7 +63,7 @@ class WantedLaunches:
             return plan_jobs(missing, mode or "jobs"), ()
         if not self.scheduler.interleaves:
             return plan_jobs(missing, "turns"), ()
-        peaks = (rank.peak_memory_bytes for record in surveyed.records.values() for rank in record.ranks)
+        peaks = (launch.rank_bytes for launch in surveyed.records.values())
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client
         )
@@ -178,12 +179,16 @@ def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
             return launches.run()
         except KeyboardInterrupt:
             if wanted.scheduler.survives_client and launches.going:
-                progress.say(
-                    f"{count_asked(launches.going)} launches stay in the queue: the same command waits for them "
-                    "again, "
-                    f"`{shell_line(['harness', 'cancel', wanted.folder.name])}` ends them"
-                )
+                progress.say(_going_on(launches.going, wanted.folder))
             raise
+
+
+def _going_on(launches: Sequence[Running], folder: Path) -> str:
+    """Return what becomes of the jobs of `launches`, of the sweep in `folder`, when no command waits for them."""
+    jobs = sorted({running.job or running.name for running in launches})
+    go_on = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"{len(jobs)} jobs go on"
+    ends = shell_line(["harness", "cancel", folder.name])
+    return f"{go_on}, queued or running: the same command waits for the end again, `{ends}` ends what is left"
 
 
 def current(sweep: Sweep) -> Sweep:
@@ -210,7 +215,7 @@ class SweepCommand:
         if not self.runnable:
             fix = "ask for fewer NODES, RANKS_PER_NODE or THREADS"
             if not scheduler.survives_client:
-                fix += ", or set OVERSUBSCRIBE=1 to run for function only"
+                fix += f", or set {setting('oversubscribe', True)} to run for function only"
             raise UserError(f"no layout can run: {skipped[0].layout}: {skipped[0].reason}; {fix}")
         self.wanted = WantedLaunches(
             name=f"sweep {self.sweep.name}",

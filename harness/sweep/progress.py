@@ -10,27 +10,27 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.base.record_words import printable
 from harness.schema.layout import Layout, layout_order
 from harness.schema.point import Point
-from harness.schema.record import RunRecord
+from harness.sweep.finished_launches import FinishedLaunch
 from harness.sweep.plan import format_seconds, time_left
 
 
 class Pace:
-    """The launches of one command, of which `points` are all; `records` are of those that earlier commands made."""
+    """The launches of one command, of which `points` are all; `launches` those that earlier commands made."""
 
-    def __init__(self, points: Sequence[Point], records: Iterable[RunRecord] = ()) -> None:
+    def __init__(self, points: Sequence[Point], launches: Iterable[FinishedLaunch] = ()) -> None:
         self._repeats = 1 + max(point.repeat for point in points)
         self._base = min((point.layout for point in points), key=layout_order)
         self._epochs: dict[Layout, list[float]] = {}
         self._seconds: dict[Layout, list[float]] = {}
-        for record in records:
-            self.take(record, record.wall_seconds)
+        for launch in launches:
+            self.take(launch, launch.wall_seconds)
 
-    def take(self, record: RunRecord, wall_s: float) -> None:
+    def take(self, launch: FinishedLaunch, wall_s: float) -> None:
         """Remember a launch, and the seconds from its start to its end."""
-        layout = record.point.layout
+        layout = launch.point.layout
         self._seconds.setdefault(layout, []).append(wall_s)
-        if not record.invalid:
-            self._epochs.setdefault(layout, []).append(record.epoch_s)
+        if not launch.invalid:
+            self._epochs.setdefault(layout, []).append(launch.epoch_s)
 
     def left(self, points: Iterable[Point]) -> float | None:
         """Return the seconds that `points` will take one after the other, None before any launch has ended."""
@@ -44,15 +44,15 @@ class Pace:
             return f"{ranks} ranks in turns, block {number} of {self._repeats}"
         return f"{point.layout}, launch {number} of {max(number, self._repeats)}"
 
-    def speed(self, record: RunRecord) -> str:
+    def speed(self, launch: FinishedLaunch) -> str:
         """Return how fast a launch was: ``216 ms an epoch, 1.70x`` the median of the layout with the fewest ranks.
 
         A launch in turns has no ratio before its block's turns are read: its own epochs contain what others took.
         """
-        point, seconds = record.point, record.epoch_s
+        point, seconds = launch.point, launch.epoch_s
         text = f"{_short(seconds)} an epoch"
         base = self._epochs.get(self._base)
-        if record.invalid or record.block or not base or point.layout == self._base:
+        if launch.invalid or launch.block or not base or point.layout == self._base:
             return text
         grown = point.layout.ranks / self._base.ranks if point.scaling == "weak" else 1.0
         return f"{text}, {grown * median(base) / seconds:.2f}x"

@@ -24,7 +24,18 @@ from typing import Protocol
 from harness.base import exit_codes
 from harness.base.errors import UserError
 from harness.base.processes import run_program
-from harness.base.turns import APART, BLOCK, LONGEST_LINE, READY, TURNS, Greeting, TurnOrder, TurnReport, keep_alive
+from harness.base.turns import (
+    APART,
+    BLOCK,
+    LONGEST_LINE,
+    READY,
+    TRIED_ROUNDS,
+    TURNS,
+    Greeting,
+    TurnOrder,
+    TurnReport,
+    keep_alive,
+)
 from harness.comm.gpus import visible_gpus
 from harness.sweep.turn_block import TURN_TYPES, BlockEnd, LaunchSpec, Turn, TurnBlock
 
@@ -223,7 +234,6 @@ def holds(before: Sequence[MemoryUse], with_one: Sequence[MemoryUse], launches: 
 TURN_S = 0.05
 _FEWEST = 20  # timed steps of a turn; 3 where a step takes longer than `_LONG_S`
 _LONG_S = 0.02
-_TRIES = 2  # rounds from which the number of steps in a turn is found; they are not counted
 _FIRST_STEPS = 4  # of a turn before any was timed
 _GRACE_S = 10.0
 _CPUS = "/sys/devices/system/cpu"
@@ -300,10 +310,10 @@ class Referee:
         while len(going := self._going()) > 1:
             if self._block.seconds and time.monotonic() > begun + self._block.seconds:
                 break
-            if number == _TRIES:
+            if number == TRIED_ROUNDS:
                 begun = time.monotonic()
             turns = self._round(going, number, begun)
-            if number >= _TRIES:
+            if number >= TRIED_ROUNDS:
                 self.turns += turns
             number += 1
         if self._block.seconds:
@@ -375,7 +385,7 @@ class Referee:
         steps = self._steps(going)
         turns: list[Turn] = []
         for place, rank_set in enumerate(self._drawn_order(going)):
-            reports = self._make_turn(rank_set, steps[rank_set.number], max(0, number - _TRIES))
+            reports = self._make_turn(rank_set, steps[rank_set.number], max(0, number - TRIED_ROUNDS))
             timed_steps = min((report.timed.steps for report in reports), default=0)
             if not timed_steps:
                 continue
@@ -383,7 +393,7 @@ class Referee:
             rank_set.step_s.append(seconds / timed_steps)
             turns.append(
                 Turn(
-                    round=number - _TRIES,
+                    round=number - TRIED_ROUNDS,
                     launch=rank_set.spec.name,
                     place=place,
                     steps=timed_steps,
@@ -443,7 +453,7 @@ class Referee:
         for rank_set in going:
             steps[rank_set.number] = _FIRST_STEPS
             if rank_set.step_s:
-                step_s = median(rank_set.step_s[: _TRIES + 1])
+                step_s = median(rank_set.step_s[: TRIED_ROUNDS + 1])
                 steps[rank_set.number] = max(round(TURN_S / step_s), 3 if step_s > _LONG_S else _FEWEST)
         if not self._block.alike:
             return steps

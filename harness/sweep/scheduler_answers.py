@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness.base.errors import UserError
 from harness.base.processes import Reply, run_program
+from harness.base.setting_names import setting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +48,9 @@ class QueueFull(UserError):
     """
 
     def __init__(self, text: str, *, certain: bool) -> None:
-        super().__init__(f"{text}; wait until jobs of yours have ended, or ask for fewer at a time with MAX_JOBS")
+        super().__init__(
+            f"{text}; wait until jobs of yours have ended, or ask for fewer at a time with {setting('max_jobs')}"
+        )
         self.text = text
         self.certain = certain
 
@@ -187,7 +190,9 @@ class CommandRunner:
         """Run a command and return its answer, whatever the exit code; raise a UserError if it gives none."""
         reply = self._call(words)
         if reply.code is None:
-            raise UserError(f"{reply.err}: run this on a login node, try again later, or use SCHEDULER=local")
+            raise UserError(
+                f"{reply.err}: run this on a login node, try again later, or use {setting('scheduler', 'local')}"
+            )
         return reply
 
     def submit(self, words: Sequence[str]) -> Reply:
@@ -197,7 +202,7 @@ class CommandRunner:
             UserError: there is no such command, so that nothing was submitted.
         """
         if shutil.which(words[0]) is None:
-            raise UserError(f"{words[0]} is not here: run this on a login node, or use SCHEDULER=local")
+            raise UserError(f"{words[0]} is not here: run this on a login node, or use {setting('scheduler', 'local')}")
         return self._call(words, self.handles)
 
     def _call(self, words: Sequence[str], handles: Sequence[int] = ()) -> Reply:

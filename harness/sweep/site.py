@@ -16,6 +16,7 @@ from harness.base.current_user import base_folder
 from harness.base.errors import UserError, unknown
 from harness.base.files import read_bytes, resource
 from harness.base.secret_text import secrets_in_text
+from harness.base.setting_names import setting
 from harness.schema.option import check_options, option
 
 LAUNCHERS = ("auto", "srun --mpi=pmix", "srun --mpi=pmi2", "srun --mpi=cray_shasta", "mpirun")
@@ -46,10 +47,10 @@ class JobRequest:
         values="|".join(MODES),
         common=True,
     )
-    allocations: int = option("Allocations in which a sweep in turns is repeated [default: 1].", 1, least=1)
+    allocations: int = option("Allocations in which an interleaved sweep is repeated [default: 1].", 1, least=1)
     walltime: str = option(
         "Time limit of a job, H:MM:SS or D-HH:MM:SS, or by nodes: 1:00:00,8=0:20:00 (from 8 nodes on) "
-        "[default: in turns from the last launches, else 0:30:00; of a launch 1:00:00].",
+        "[default: interleaved from the last launches, else 0:30:00; of a launch 1:00:00].",
         "",
         common=True,
     )
@@ -70,22 +71,26 @@ class JobRequest:
             value = getattr(self, name)
             # A directive is read by the scheduler, not by the shell: quoting would not help.
             if value and not re.fullmatch(r"[\w.,:;@%&|*=\[\]()/+-]+", value, flags=re.ASCII):
-                raise UserError(f"{name.upper()}={value} cannot be in a job script: use one word without quotes")
+                raise UserError(f"{setting(name, value)} cannot be in a job script: use one word without quotes")
         for line in self.extra:
             try:
                 words = shlex.split(line)
             except ValueError as error:
-                raise UserError(f"EXTRA={line} cannot be in a job script ({error}): close the quotation") from error
+                raise UserError(
+                    f"{setting('extra', line)} cannot be in a job script ({error}): close the quotation"
+                ) from error
             if not words or not words[0].startswith("-") or not line.isprintable():  # it would not be one directive
-                say = "write it as in a directive, such as EXTRA='--gres=nvme:1'"
-                raise UserError(f"EXTRA={line} is not an option: {say}")
+                say = f"write it as in a directive, such as {setting('extra', '--gres=nvme:1')}"
+                raise UserError(f"{setting('extra', line)} is not an option: {say}")
         _walltimes(self.walltime or _LAUNCH_LIMIT)
         if self.memory and not re.fullmatch(r"0|[1-9]\d*[KMGT]", self.memory):
-            raise UserError(f"MEMORY={self.memory} is not an amount: write 16G (or K, M, T), or 0 for all of a node")
+            raise UserError(
+                f"{setting('memory', self.memory)} is not an amount: write 16G (or K, M, T), or 0 for all of a node"
+            )
         if self.launcher not in LAUNCHERS:
-            raise unknown("LAUNCHER", self.launcher, LAUNCHERS)
+            raise unknown("launcher", self.launcher, LAUNCHERS)
         if self.mode not in ("", *MODES):
-            raise unknown("MODE", self.mode, MODES)
+            raise unknown("mode", self.mode, MODES)
 
     def limit_s(self, nodes: int) -> int:
         """Return the seconds that one launch on `nodes` nodes may take."""
@@ -107,7 +112,9 @@ def _walltimes(text: str) -> list[tuple[int, int]]:
     for part in others:
         nodes, _, limit = part.partition("=")
         if not re.fullmatch(r"[1-9]\d{0,6}", nodes, flags=re.ASCII):
-            raise UserError(f"WALLTIME={text} is not a list of time limits: write 1:00:00,8=0:20:00 (from 8 nodes on)")
+            raise UserError(
+                f"{setting('walltime', text)} is not a list of time limits: write 1:00:00,8=0:20:00 (from 8 nodes on)"
+            )
         limits[int(nodes)] = walltime_seconds(limit)
     return sorted(limits.items())
 
@@ -117,7 +124,9 @@ def walltime_seconds(walltime: str) -> int:
     right = re.fullmatch(r"(\d{1,3}-)?\d{1,5}:[0-5]\d:[0-5]\d", walltime, flags=re.ASCII)
     total = int(clock_seconds(walltime)) if right else 0
     if not total:
-        raise UserError(f"WALLTIME={walltime} is not a time limit: write hours:minutes:seconds, such as 0:30:00")
+        raise UserError(
+            f"{setting('walltime', walltime)} is not a time limit: write hours:minutes:seconds, such as 0:30:00"
+        )
     return total
 
 
@@ -248,7 +257,7 @@ def find_site(name: str | None) -> Site:
     if name:
         path = site_file(name)
         if path is None and name not in sites:
-            raise unknown("SITE", name, sites)
+            raise unknown("site", name, sites)
         return read_site(path or sites[name])
     here = {socket.gethostname(), socket.getfqdn()}
     for path in sites.values():
@@ -268,7 +277,7 @@ def refuse_recorded_secrets(site: Site, request: JobRequest) -> None:
         "environment": [f"{name}={value}" for name, value in site.environment.items()],
         "setup": site.setup,
         "launcher_options": [" ".join(site.launcher_options)],
-        "extra (EXTRA=)": [*site.request.extra, *request.extra],
+        "extra": [*site.request.extra, *request.extra],
     }
     for field_name, lines in texts.items():
         for secret in secrets_in_text("\n".join(lines)):

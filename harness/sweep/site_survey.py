@@ -12,9 +12,9 @@ import psutil
 from harness.base.errors import UserError
 from harness.base.processes import run_program
 from harness.base.record_words import printable
-from harness.comm.mpi_library import mpi_version
+from harness.comm.mpi_library import mpi_title
 from harness.schema.layout import Layout
-from harness.sweep.schedulers import choose_scheduler, open_scheduler
+from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import Partition, Site
 
 _MODULES_LIMIT_S = 60.0
@@ -54,8 +54,7 @@ def survey_site() -> SiteSurvey:
         UserError: a scheduler is here and does not answer.
     """
     name, _ = choose_scheduler("auto", Site())
-    if name == "inside":  # a job of Slurm around this shell
-        name = "slurm"
+    name = scheduler_class(name).around or name  # a job around this shell
     speeds = {name: facts.speed for name, facts in psutil.net_if_stats().items() if facts.isup}
     to_others = [name for name in speeds if not name.startswith(_VIRTUAL)]
     modules = run_program(_MODULES, limit_s=_MODULES_LIMIT_S)
@@ -64,7 +63,7 @@ def survey_site() -> SiteSurvey:
         partitions = scheduler.partitions()
         program, *options = scheduler.launcher(Layout(nodes=2)).words
         how = f"{program} {options[0]}" if program in ("srun", "flux") else Path(program).name
-        launcher = f"{how}, of {mpi_version() or 'an MPI library that does not say its name'}"
+        launcher = f"{how}, of {mpi_title() or 'an MPI library that does not say its name'}"
     except UserError as error:  # no MPI library, which the local scheduler needs too
         partitions = ()
         launcher = f"not known: {error}"
@@ -127,7 +126,7 @@ def _modules_line(survey: SiteSurvey) -> str:
     if survey.mpi_modules:
         seen = ", ".join(survey.mpi_modules[:_MOST_MODULES])
         more = f" and {len(survey.mpi_modules) - _MOST_MODULES} more" if survey.mpi_modules[_MOST_MODULES:] else ""
-        remark = f"loaded before the ranks start, for MPI=system; no module is loaded here, there are {seen}{more}"
+        remark = f"loaded before the ranks start, for --mpi system; no module is loaded here, there are {seen}{more}"
         return _line("modules", survey.mpi_modules[:1], remark, stated=False)
     remark = "loaded before the ranks start; `module -t avail` names no MPI here"
     return _line("modules", ("openmpi/5",), remark, stated=False)

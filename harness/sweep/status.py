@@ -57,9 +57,10 @@ class Status:
     """One sweep. `active` tells whether a process works on it now; `left` is in seconds, None when unknown.
 
     `other_code` counts the launches in its folder that ran a different version of the code than its last command asked
-    for, `to_launch` those without a record that counts, `blocks` the turn blocks that were made. `jobs` are those in
-    turns of a batch system. `command` goes on with the sweep, one ``harness sweep`` line or several; empty where that
-    is not known.
+    for, `to_launch` those without a record that counts. `judged_together`: some trained in turns or are of a script, so
+    that whether their times count shows beside the others only. `blocks` are the turn blocks that were made. `jobs` are
+    those in turns of a batch system. `command` goes on with the sweep, one ``harness sweep`` line or several; empty
+    where that is not known.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Status:
     left: float | None
     other_code: int = 0
     to_launch: int = 0
+    judged_together: bool = False
     blocks: int = 0
     jobs: tuple[JobStatus, ...] = ()
     command: str = ""
@@ -117,8 +119,9 @@ def read_status(folder: Path) -> Status:
         entries=entries,
         skipped=study.skipped,
         left=_seconds_left(entries, result, here),
-        other_code=other_code(files, study.sweep.code),
+        other_code=other_code(files, result, study.sweep.code),
         to_launch=len(result.missing(points)),
+        judged_together=any(record.block or record.point.workload.script for record in result.records.values()),
         blocks=sum(1 for _ in files.rounds.glob("*.parquet")),
         jobs=jobs,
         command=next_command(folder, study.sweep),

@@ -6,9 +6,9 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
 from harness.base.record_words import LINE, check_text
-from harness.schema.command_lines import Words, changed_words, harness_command
+from harness.schema.command_lines import Words, changed_values, changed_words, harness_command
 from harness.schema.record import decode_file, encode
-from harness.schema.sweep import Sweep
+from harness.schema.sweep import USUAL_WIDTH, Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.schedulers import Scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import JobRequest, Site
@@ -19,7 +19,8 @@ class Submission:
     """Scheduler (never ``auto``), site, request, the user's own template and the folder of the originals.
 
     `site_file` is the site's name or file where the user named one. A job in turns goes on for at most `most_blocks`
-    blocks, until the speedups are known well enough; 0: it makes those that are asked for.
+    blocks, until half the width of the speedups' intervals is `width` (of the logarithm); 0: it makes those that are
+    asked for.
     """
 
     scheduler: str = "local"
@@ -29,6 +30,7 @@ class Submission:
     data_dir: str | None = None
     site_file: str | None = None
     most_blocks: int = 0
+    width: float = USUAL_WIDTH
 
     def __post_init__(self) -> None:
         check_text("scheduler", self.scheduler)
@@ -78,6 +80,18 @@ def next_command(folder: Path, sweep: Sweep) -> str:
     if folder.parent != Path("results"):
         words.append(("RESULTS", folder.parent))
     return harness_command(sweep, words)
+
+
+def where_settings(submission: Submission) -> dict[str, object]:
+    """Return the settings of ``[where]`` in the study's file of a sweep that was launched by `submission`."""
+    settings: dict[str, object] = {"scheduler": submission.scheduler}
+    if submission.site_file:
+        settings["site"] = submission.site_file
+    for name, value, _ in changed_values(_as_asked(submission), submission.site.request):
+        settings[name.replace("_", "-")] = value
+    if submission.template:
+        settings["template"] = submission.template
+    return settings
 
 
 def _as_asked(submission: Submission) -> JobRequest:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.base.setting_names import setting
 from harness.datasets import locate, own_file_lines, prepare
 from harness.models import check_model
 from harness.schema.option import is_own_code
@@ -55,7 +56,8 @@ def announce_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
         source = locate(workload, data_dir)
         unasked = source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident"
         if unasked:
-            ways = "DATA_DIR=folder names the real files, DATA_KIND=synthetic hides this line"
+            ways = f"{setting('data_dir', 'FOLDER')} names the real files"
+            ways += f", {setting('data_kind', 'synthetic')} hides this line"
             line = f"SYNTHETIC DATA: {source.note}. {ways}."
         else:
             line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")

@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.host import boot_id
 from harness.base.removal import MARK, make_place, remove_empty_folder, remove_file
+from harness.base.setting_names import setting
 from harness.schema.sweep_folder import SweepFolder, make_results
 
 # `is_locked` of another terminal holds the lock for a moment: that must not look like a second sweep.
@@ -44,7 +45,9 @@ def hold_sweep(files: SweepFolder) -> Iterator[None]:
         if handle >= 0:
             os.close(handle)
         reason = os.strerror(error.errno or 0).lower()
-        raise UserError(f"RESULTS '{files.path.parent}' cannot be used: {reason}; choose another folder") from error
+        raise UserError(
+            f"{setting('results', files.path.parent)} cannot be used: {reason}; choose another folder"
+        ) from error
     try:
         yield
     except UserError:
@@ -150,4 +153,6 @@ def _take(handle: int, folder: Path) -> None:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            raise UserError(f"RESULTS '{folder}' is on a file system without locks: choose another folder") from error
+            raise UserError(
+                f"{setting('results', folder)} is on a file system without locks: choose another folder"
+            ) from error

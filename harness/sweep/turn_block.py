@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
+RANK_PYTHON = "HARNESS_RANK_PYTHON"
+"""Environment variable of a job: the words by which the ranks of its blocks start, in the place of Python."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSpec:
@@ -50,8 +53,8 @@ class BlockSeries:
 
     The first `least` are made in any case, the others while the speedups of the sweep in `folder` are not known well
     enough: that is looked at after each repeat, which has `of_repeat` blocks. No block begins that would not end within
-    `limit_s` seconds (0: no limit). How far the series is on its `nodes` of a `partition` is written to
-    `progress_file`.
+    `limit_s` seconds (0: no limit); soon after these the job is ended, where the limit is `enforced`. How far the
+    series is on its `nodes` of a `partition` is written to `progress_file`.
     """
 
     blocks: tuple[TurnBlock, ...]
@@ -59,6 +62,7 @@ class BlockSeries:
     of_repeat: int = 1
     folder: str = ""
     limit_s: float = 0.0
+    enforced: bool = True
     nodes: int = 1
     partition: str = ""
     progress_file: str = ""

@@ -21,6 +21,7 @@ import tensorflow as tf
 from harness.base.errors import RunError, SharedError, UserError
 from harness.base.files import read_bytes, write_atomic
 from harness.base.removal import remove_file
+from harness.base.setting_names import setting
 from harness.base.turns import clock
 from harness.comm.replicas import hash_weights
 from harness.comm.world import World, needs_sync
@@ -238,13 +239,15 @@ def _check_variables(replica: Replica, arrays: Arrays, ranks: int) -> None:
     trained = {id(variable) for variable in (*state.model.trainable_variables, *state.synchroniser.state)}
     count = len({name.split("/")[1] for name in arrays if name.startswith("variable/")})
     if count != len(variables):
-        raise UserError(f"the checkpoint has {count} variables, this network {len(variables)}: use another --record")
+        mismatch = f"the checkpoint has {count} variables, this network {len(variables)}"
+        raise UserError(f"{mismatch}: use another {setting('record')}")
     for index, variable in enumerate(variables):
         value = arrays.get(f"variable/{index}", arrays.get(f"variable/{index}/0"))
         current = variable.numpy()
         if value is None or value.shape != current.shape or value.dtype.itemsize != current.dtype.itemsize:
             raise UserError(
-                f"the checkpoint does not have this network's variable '{variable.path}': use another --record"
+                f"the checkpoint does not have this network's variable '{variable.path}': use another "
+                f"{setting('record')}"
             )
         meaningless = id(variable) in trained or current.dtype.kind in "iub"
         if ranks != replica.world.size and f"variable/{index}" not in arrays and meaningless:
@@ -320,7 +323,7 @@ def check_same_launch(header: Header, replica: Replica, where: object) -> None:
         if old != new:
             raise UserError(
                 f"the checkpoints in '{where}' are of another launch ({name} {old}, here {new}): "
-                "delete that folder, or choose another --record"
+                f"delete that folder, or choose another {setting('record')}"
             )
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from harness.base.errors import RunError, SharedError, UserError
+from harness.base.setting_names import setting
 from harness.comm.core_ping import core_distance
 from harness.comm.elastic_world import Member, MembershipChange, Team
 from harness.comm.hang import HangWatch
@@ -168,15 +169,24 @@ def check_workload(point: Point) -> None:
         UserError: the workload has something that is each rank's own, or that is not on its processor.
     """
     workload = point.workload
-    action = f"ON_FAILURE={workload.on_failure}"
+    action = setting("on_failure", workload.on_failure)
     if workload.sync != Gradients.form:
-        raise UserError(f"{action} needs SYNC={Gradients.form}, not {workload.sync}: only then all ranks know all")
+        raise UserError(
+            f"{action} needs {setting('sync', Gradients.form)}, not {workload.sync}: only then all ranks know all"
+        )
     if workload.optimizer not in OPTIMIZERS or workload.precision == "mixed_float16":
-        raise UserError(f"{action} counts steps: it needs OPTIMIZER={'|'.join(OPTIMIZERS)} and no mixed_float16")
+        kinds = " or ".join(OPTIMIZERS)
+        raise UserError(f"{action} counts steps: it needs {setting('optimizer')} {kinds} and no mixed_float16")
     if workload.sync_bn:
-        raise UserError(f"{action} cannot be combined with SYNC_BN=1: a step has exchanges in its middle, leave it out")
+        raise UserError(
+            f"{action} cannot be combined with {setting('sync_bn', True)}: a step has exchanges in its middle, "
+            "leave it "
+            "out"
+        )
     if point.layout.gpus_per_rank:
-        raise UserError(f"{action} is for processors: leave GPUS out, or use ON_FAILURE=abort")
+        raise UserError(
+            f"{action} is for processors: leave out {setting('gpus')}, or use {setting('on_failure', 'abort')}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -293,7 +303,12 @@ class Survivor:
         begin = time.perf_counter()
         data = load_shard(world, self.point, self.data_dir)
         if data.files is not None:
-            raise SharedError(UserError("ON_FAILURE needs rows held in memory: use INPUT=resident or ON_FAILURE=abort"))
+            raise SharedError(
+                UserError(
+                    f"{setting('on_failure')} needs rows held in memory: use {setting('input', 'resident')} or "
+                    f"{setting('on_failure', 'abort')}"
+                )
+            )
         replica = prepare_replica(world, self.point, data, warm=self.team.complete)
         self._share_state(world, replica)
         self.finished.compile_s += time.perf_counter() - begin

@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from harness.base import __version__
@@ -24,7 +25,7 @@ from harness.base.provenance import describe_machine, describe_system, git_commi
 from harness.base.turns import APART, BLOCK
 from harness.comm.gpu_software import gpu_software
 from harness.comm.gpus import Gpu, gpu_peak_bytes, processes_beside
-from harness.comm.harness_variables import launcher_words, scheduler_name
+from harness.comm.harness_variables import forked_process, launcher_words, scheduler_name
 from harness.comm.host_clock import HostClock
 from harness.comm.placement_check import RankPlace, misplacements, occupied_gpus, shared_gpus, throttled_hosts
 from harness.comm.reduction import Reduction
@@ -158,6 +159,7 @@ def collect(outcome: TrainingOutcome, *, import_s: float, load_before: float) ->
         notes=(*_replica_notes(outcome), *met, *outcome.notes),
         seed=replica.point.seed,
         segments=outcome.segments,
+        forked=forked_process() is not None,
     )
     return record, [columns for epochs in steps for columns in epochs]
 
@@ -241,7 +243,7 @@ def rank_record(
         node=place.node,
         core=place.core,
         threads=threads,
-        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_memory_bytes=_peak_memory_bytes(),
         peak_gpu_memory_bytes=gpu_peak_bytes(),
         clock_offset_s=clock.begin.offset_s,
         clock_drift=clock.drift,
@@ -255,6 +257,16 @@ def rank_record(
         gpu_processes=tuple(sorted({*place.gpu_processes, *processes_beside(gpu)})),
         **fields,
     )
+
+
+def _peak_memory_bytes() -> int:
+    """Return the most memory that this process had; with the pages of libraries that it shares with its server."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    forked = forked_process()
+    if forked is None:
+        return peak
+    own_library_bytes: int = psutil.Process().memory_info().shared
+    return peak + max(0, forked.library_bytes - own_library_bytes)
 
 
 def disturbances(

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.reduction import Descent
 from harness.schema.own_code import import_own
 from harness.schema.workload import OPTIMIZERS, Workload
@@ -63,9 +64,11 @@ def build_optimizer(workload: Workload, *, steps_per_epoch: int, ranks: int) -> 
     """
     name = workload.optimizer
     rate = learning_rate(workload, steps_per_epoch=steps_per_epoch, ranks=ranks)
-    optimizer = import_own("OPTIMIZER", OPTIMIZERS.get(name, name))(rate)
+    optimizer = import_own("optimizer", OPTIMIZERS.get(name, name))(rate)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise UserError(f"OPTIMIZER={name} returned {type(optimizer).__name__}: it must return a Keras optimizer")
+        raise UserError(
+            f"{setting('optimizer', name)} returned {type(optimizer).__name__}: it must return a Keras optimizer"
+        )
     if workload.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer

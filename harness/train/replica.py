@@ -17,6 +17,7 @@ import tensorflow as tf
 from harness import models
 from harness.base.cores import memory_limit
 from harness.base.errors import SharedError, UserError
+from harness.base.setting_names import setting
 from harness.comm.gpus import Gpu
 from harness.comm.reduction import Reduction, WireReduction, differentiable_sum
 from harness.comm.reduction_choice import select
@@ -267,10 +268,16 @@ def _check_images(point: Point, data: RankData) -> None:
     workload = point.workload
     ranks = range(point.layout.ranks)
     if workload.augment != "none" and len(data.record.features) != 3:
-        augment = f"AUGMENT={workload.augment}"
+        augment = setting("augment", workload.augment)
         raise SharedError(UserError(f"{augment} needs images, but {workload.dataset} has none: leave it out"))
     if workload.augment == "crop" and data.files is None:
-        raise SharedError(UserError("AUGMENT=crop needs images in files: use AUGMENT=flip for images held in memory"))
+        raise SharedError(
+            UserError(
+                f"{setting('augment', 'crop')} needs images in files: use {setting('augment', 'flip')} for images "
+                "held in "
+                "memory"
+            )
+        )
     if data.files is not None and not all(len(data.shards.lanes(rank)) for rank in ranks):
         raise SharedError(UserError(f"a global batch of {data.shards.batch} leaves ranks without images: increase it"))
 
@@ -287,7 +294,9 @@ def _build_network(point: Point, data: RankData) -> keras.Model:
         precision=workload.precision,
     )
     if workload.sync_bn and not normalisations(model):
-        raise SharedError(UserError(f"SYNC_BN=1, but {workload.model} has no batch normalisation: leave it out"))
+        raise SharedError(
+            UserError(f"{setting('sync_bn', True)}, but {workload.model} has no batch normalisation: leave it out")
+        )
     return model
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from harness import datasets
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.world import World
 from harness.datasets.shards import Shards, split_evenly
 from harness.schema.data_record import DataRecord
@@ -106,12 +107,12 @@ def _shards(point: Point, available: int, ranks: int) -> Shards:
     workload = point.workload
     rows = workload.samples or available
     if rows > available:
-        raise UserError(f"SAMPLES={rows} is more than the {available} training rows of {workload.dataset}")
+        raise UserError(f"{setting('samples', rows)} is more than the {available} training rows of {workload.dataset}")
     shards = Shards(rows=rows, batch=workload.batch(point.layout.ranks), ranks=ranks)
     if workload.drop_remainder and not shards.full_steps:
         raise UserError(
-            f"SAMPLES={rows} does not fill one global batch of {shards.batch} and partial batches are dropped: "
-            "use more samples, a smaller batch or --no-drop-remainder"
+            f"{setting('samples', rows)} does not fill one global batch of {shards.batch} and partial batches are "
+            f"dropped: use more samples, a smaller batch or {setting('no_drop_remainder', True)}"
         )
     return shards
 

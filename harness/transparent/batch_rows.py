@@ -155,12 +155,23 @@ class Rows:
         self._step_rows: ContextVar[StepRows | None] = ContextVar("rows of a step", default=None)
         self._variable: tf.Variable | None = None
         self.present_rows = 0  # rows of the batch that a hand-written loop has taken last
+        self._is_loop_divided = False  # whether the batch of a hand-written loop is
 
     @property
     def even(self) -> bool:
         """Whether all ranks are known to have the same number of rows, above 0."""
         step_rows = self._step_rows.get()
         return step_rows is not None and step_rows.weight is None
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the current batch is this rank's part of another."""
+        step_rows = self._step_rows.get()
+        if step_rows is None:
+            return self._is_loop_divided
+        if isinstance(step_rows.place, tuple):
+            return step_rows.place[1] is not None and bool(tf.get_static_value(step_rows.place[1]) != 0)
+        return True
 
     @contextlib.contextmanager
     def batch_of(self, weight: tf.Tensor | None, present: Any = 0, place: Any = None) -> Iterator[None]:
@@ -212,6 +223,7 @@ class Rows:
 
     def set(self, rows: int, place: Any = (0, 0)) -> None:
         """Note that this rank has `rows` rows at `place` of the batch that a hand-written loop takes."""
+        self._is_loop_divided = place[1] > 0
         self._shared().assign([float(number) for number in (rows, *place)])
 
     @contextlib.contextmanager

@@ -16,7 +16,8 @@ class DatasetLoop:
       gradients can judge. `takes_gradients`: whether there are any.
     - `generation`: the runtime's count of what the script has made that can be trained, when this was found out. After
       more has been made, the loop takes one batch whole and is observed again (`is_observed`).
-    - `rows_taken_in`: where in the script it has taken rows of a whole batch, or their number, out of TensorFlow.
+    - `why_whole`: why its batches cannot be divided, as the loop has shown with a whole batch.
+    - `why_untried`: why a trial of its gradients would show nothing.
     - `unprobed_place`: where in the script it has taken the gradient of something unknown, of a divided batch.
 
     The rest is of the current batch: `batch` is the batch of all ranks, `is_divided` whether it was divided, `part`
@@ -35,7 +36,8 @@ class DatasetLoop:
     generation: int = 0
     steps: set[Any] = field(default_factory=set)
     owners: set[int] = field(default_factory=set)
-    rows_taken_in: str = ""
+    why_whole: str = ""
+    why_untried: str = ""
     unprobed_place: str = ""
     first_part_steps: int | None = None
     batch: Any = None
@@ -66,4 +68,4 @@ class DatasetLoop:
         self.takes_gradients = earlier.takes_gradients
         self.steps = earlier.steps
         self.owners = earlier.owners
-        self.rows_taken_in = earlier.rows_taken_in
+        self.why_whole = earlier.why_whole

@@ -234,8 +234,11 @@ def _rows_of(batch: Any) -> int | None:
     return None
 
 
-def _counted(batches: tf.data.Dataset, counts: int, place: int = 0) -> tf.data.Dataset:
-    """Return `batches` that every rank has whole; each row counts as `counts` rows, after `place` batches of others."""
+def _counted(batches: tf.data.Dataset, counts: int, place: tuple[int, int] = (0, 0)) -> tf.data.Dataset:
+    """Return `batches` that every rank has whole; each row counts as `counts` rows.
+
+    `place`: how many such batches of others there are before, and in all; 0 where all ranks have the same one.
+    """
 
     def share(data: Any) -> BatchShare:
         rows = tf.cast(length(leading(data)), tf.int64)
@@ -257,9 +260,9 @@ def _own_adapter(adapter: Any, runtime: Runtime, steps_per_epoch: int | None) ->
     is_counted = isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter)) and None not in counts
     most = max(counts) if is_counted else rank_batches
     batches = adapter.get_tf_dataset()
-
-    parts = _counted(batches, 1, runtime.world.rank)
+    place = (runtime.world.rank, runtime.world.size)
+    parts = _counted(batches, 1, place)
     if is_counted and most > rank_batches:
-        spare = _counted(batches.take(1), 0, runtime.world.rank)
+        spare = _counted(batches.take(1), 0, place)
         parts = parts.concatenate(spare.repeat(most - rank_batches))
     return PartAdapter(adapter, untuned(parts).prefetch(tf.data.AUTOTUNE), most)

@@ -115,9 +115,17 @@ class CompiledStep:
         self.state = advance(self.state, event)
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether its signature asks for a number of rows."""
-        return any(spec.shape.rank and spec.shape[0] for spec in tf.nest.flatten(self.function.input_signature or ()))
+    def why_whole(self) -> str:
+        """Why it cannot take parts of a batch, as far as its signature and its graphs say; else an empty text.
+
+        A step that draws is not probed: the states of its draws would begin again.
+        """
+        signature = tf.nest.flatten(self.function.input_signature or ())
+        rows = [spec.shape[0] for spec in signature if spec.shape.rank and spec.shape[0]]
+        if rows:
+            return f"the step takes exactly {rows[0]} rows"
+        graphs = [trace.graph for trace in self.function._list_all_concrete_functions()]
+        return next((graph._harness_why_whole for graph in graphs if hasattr(graph, "_harness_why_whole")), "")
 
 
 class CompiledSteps:
@@ -156,7 +164,10 @@ class CompiledSteps:
             step.note(TrainingEvent.NOT_SHARED)
             return True
         step.note(TrainingEvent.TRAINED)
-        why = f"the step takes exactly {min(lengths)} rows" if step.is_fixed else self._mixing(step, args, kwargs)
+        if not runtime.begin_judged():
+            step.note(TrainingEvent.MIXED)
+            return True
+        why = step.why_whole or self._mixing(step, args, kwargs)
         step.note(TrainingEvent.MIXED if why else TrainingEvent.INDEPENDENT)
         if why:
             runtime.compute_whole(why)
@@ -168,7 +179,11 @@ class CompiledSteps:
         Raises:
             UserError: it mixes rows now.
         """
-        if step.times.steps_until or not self._runtime.probes_again or not step.function._list_all_concrete_functions():
+        if (
+            step.times.steps_until
+            or not self._runtime.compares_with_one_process
+            or not step.function._list_all_concrete_functions()
+        ):
             return
         step.times.note_probe()
         if not self._independent(step, args, kwargs, rows, again=True):
@@ -462,7 +477,7 @@ class Loops:
     def install(self) -> None:
         """Replace the iterator's `__next__`, the making and calling of compiled functions, and maps in any order."""
         for parallel in (_ParallelMapDataset, _ParallelInterleaveDataset):
-            replace(parallel, "__init__", ("self", "input_dataset", "map_func"), _keep_order)
+            replace(parallel, "__init__", ("self", "input_dataset", "map_func"), self._keep_order)
         replace(OwnedIterator, "__init__", ("self", "dataset", "components"), self._init)
         for name in ("__next__", "get_next"):
             replace(OwnedIterator, name, ("self",), self._next)
@@ -472,6 +487,22 @@ class Loops:
         replace(BaseOptimizer, "__init__", ("self", "learning_rate"), self._make)
         replace(ResourceVariable, "__init__", ("self",), self._make_variable)
         self._taken_values.install()
+
+    def _keep_order(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Make a parallel map of a data set without its own choice of order: `rows.in_order` decides.
+
+        A map that may yield its elements in any order yields another order on every rank. One that draws random numbers
+        makes one element at a time: its threads would draw in any order.
+        """
+        call = inspect.signature(original).bind(*args, **kwargs)
+        call.arguments["deterministic"] = None
+        original(*call.args, **call.kwargs)
+        graph = call.args[0]._map_func.function.graph.as_graph_def()
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        draws = any(node.op.startswith(_DATASET_DRAWS) for node in nodes)
+        if draws and self._runtime.ranks > 1 and not self._runtime.settings.unjudged:
+            call.arguments["num_parallel_calls"] = 1
+            original(*call.args, **call.kwargs)
 
     def _make(self, original: Callable[..., Any], thing: Any, *args: Any, **kwargs: Any) -> None:
         """Make a compiled function of the script's, or an optimizer: it may train what nobody has seen trained."""
@@ -528,6 +559,8 @@ class Loops:
         if mixes:
             self._current.note(TrainingEvent.MIXED)
             runtime.compute_whole(MIXED)
+        elif ends and not runtime.begin_judged():
+            self._current.note(TrainingEvent.MIXED)
         elif ends:
             self._current.note(TrainingEvent.INDEPENDENT)
 
@@ -596,8 +629,15 @@ class Loops:
         runtime = self._runtime
         trial = self._trials.setdefault(loop.place, LoopTrial()) if loop.takes_gradients else None
         on_trial = trial is not None and trial.state in _ON_TRIAL and runtime.sync.shares_gradients
-        if loop.rows_taken_in:
-            runtime.compute_whole(f"the loop takes rows of its batches out of TensorFlow ({loop.rows_taken_in})")
+        if on_trial and not loop.why_whole:
+            loop.why_whole = loop.why_untried
+        if loop.why_whole:
+            runtime.compute_whole(loop.why_whole)
+            on_trial = False
+            computes_whole = True
+        elif trial is not None and trial.state is TrainingState.UNKNOWN and on_trial and not runtime.begin_judged():
+            trial.note(TrainingEvent.TRAINED)
+            trial.note(TrainingEvent.MIXED)
             on_trial = False
             computes_whole = True
         elif trial is not None:
@@ -666,14 +706,15 @@ class Loops:
 _ON_TRIAL = (TrainingState.UNKNOWN, TrainingState.PROBED)
 
 
-def _keep_order(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Make a parallel map of a data set without its own choice of order: `rows.in_order` decides.
-
-    A map that may yield its elements in any order yields another order on every rank.
-    """
-    call = inspect.signature(original).bind(*args, **kwargs)
-    call.arguments["deterministic"] = None
-    original(*call.args, **call.kwargs)
+_DATASET_DRAWS = (
+    "Random",
+    "TruncatedNormal",
+    "Multinomial",
+    "StatefulUniform",
+    "StatefulStandardNormal",
+    "Rng",
+    "AssignV",
+)
 
 
 def _maker(frame: Any) -> str:

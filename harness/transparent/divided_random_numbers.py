@@ -15,9 +15,9 @@ import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework.tensor_util import constant_value_as_shape
 
-from harness.transparent.patch import put, replace
+from harness.base.errors import UserError
+from harness.transparent.patch import put, replace, script_place
 from harness.transparent.runtime import Runtime, in_dataset
-from harness.transparent.witness import DRAWN
 
 _MODULES = ("gen_random_ops", "gen_stateless_random_ops", "gen_stateless_random_ops_v2", "gen_stateful_random_ops")
 _DRAWS = ("random_", "stateless_", "stateful_", "truncated_", "parameterized_", "multinomial")
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class ScriptDraws:
-    """Replaces TensorFlow's operations that draw; where a draw does not follow from a row's place, the witness ends."""
+    """Replaces TensorFlow's operations that draw; a draw that does not follow from a row's place has whole batches."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -67,23 +67,46 @@ class ScriptDraws:
                 elif name in _FOR_ALL:
                     put(module, name, partial(self._for_all, original))
                 elif not name.startswith(_NO_DRAWS):
-                    put(module, name, partial(self._end_witness, original))
+                    put(module, name, partial(self._otherwise, original))
         replace(tf.random.Generator, "__init__", ("self",), self._make)
         replace(SeedGenerator, "__init__", ("self",), self._make)
         replace(tf.random.Generator, "_prepare_key_counter", ("self", "shape"), self._advance)
 
-    def _end_witness(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._trains():
-            self._runtime.witness.end(DRAWN)
+    def _otherwise(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Draw numbers that are not of single rows."""
+        if self._trains() and not in_dataset(tf.compat.v1.get_default_graph()):
+            self._have_whole_batches()
         return original(*args, **kwargs)
+
+    def _have_whole_batches(self) -> None:
+        """Have the training at hand get whole batches, of which every rank draws what one process would.
+
+        Raises:
+            UserError: the batch at hand is divided already.
+        """
+        runtime = self._runtime
+        if not runtime.compares_with_one_process:
+            return
+        probe = runtime.collectives.trial.probe
+        loop = runtime.loop
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None:
+            graph._harness_why_whole = drawn_otherwise()
+            graph = getattr(graph, "outer_graph", None)
+        if probe is not None:
+            probe.whole_for.append(drawn_otherwise())
+        elif loop is not None and loop.batch is not None and not (loop.is_divided or runtime.in_trainer):
+            loop.why_whole = loop.why_whole or drawn_otherwise()
+        elif runtime.rows.is_divided and not (runtime.undivided.get() or runtime.quiet):
+            raise UserError(
+                f"{drawn_otherwise()}, in parts of a batch: run it with -n 1, or with --unjudged all the same"
+            )
 
     def _by_place(
         self, original: Callable[..., Any], shape: Any, key: Any, counter: Any, alg: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Draw the rank's part of numbers of which each row of a batch has equally many."""
         graph = tf.compat.v1.get_default_graph()
-        if in_dataset(graph) and any(op.type == "AssignVariableOp" for op in graph.get_operations()):
-            self._runtime.witness.end(DRAWN)  # a layer's state, which the data set's threads take in any order
         part = None if in_dataset(graph) else self._part(shape)
         if part is not None and _stacked(shape):
             return _rows_of_all(original, part, shape, key, counter, alg, *args, **kwargs)
@@ -98,11 +121,16 @@ class ScriptDraws:
 
     def _for_all(self, original: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
         """Draw what all ranks' rows have of such numbers, and return this rank's."""
-        in_data = in_dataset(tf.compat.v1.get_default_graph())  # where threads draw in any order
-        # A step of the trial draws eagerly what other steps draw in a graph.
-        if self._trains() and (in_data or self._runtime.collectives.trial.goes_on):
-            self._runtime.witness.end(DRAWN)
+        loop = self._runtime.loop
+        if in_dataset(tf.compat.v1.get_default_graph()):
             return original(shape, *args, **kwargs)
+        if loop is not None and tf.executing_eagerly() and self._trains():
+            # A step of the trial draws eagerly what other steps draw in a graph.
+            if self._runtime.collectives.trial.goes_on:
+                self._have_whole_batches()
+                return original(shape, *args, **kwargs)
+            if loop.is_observed and self._runtime.compares_with_one_process:
+                loop.why_untried = drawn_otherwise()
         part = self._part(shape)
         if part is None:
             return original(shape, *args, **kwargs)
@@ -137,10 +165,10 @@ class ScriptDraws:
         if place.static_rows == 0:
             return None
         if static_shape.rank is None:
-            self._runtime.witness.end(DRAWN)
+            self._have_whole_batches()
             return None
         if length and place.static_rows and length != place.static_rows and length % place.static_rows == 0:
-            self._runtime.witness.end(DRAWN)  # rows of rows, or a number that no batch has given
+            self._have_whole_batches()  # rows of rows, or a number that no batch has given
         if length not in (None, place.static_rows):
             return None
         first, rows, total = (tf.cast(number, tf.int64) for number in place[:3])
@@ -158,6 +186,11 @@ class ScriptDraws:
         while trains and frame is not None and "initializers" not in frame.f_code.co_filename:
             frame = frame.f_back
         return trains and frame is None
+
+
+def drawn_otherwise() -> str:
+    """Return why batches cannot be divided where the script draws what does not follow from a row's place."""
+    return f"the script draws random numbers that are not of single rows ({script_place()})"
 
 
 def _rows_of_all(original: Callable[..., Any], part: Part, shape: Any, *args: Any, **kwargs: Any) -> Any:

@@ -56,6 +56,7 @@ class Trainers:
         self._scalars = scalars
         self._end_trial = end_trial
         self._whole: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._unjudged: weakref.WeakSet[Any] = weakref.WeakSet()  # whose training no witness compares
         self._asked: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._trainings: weakref.WeakKeyDictionary[Any, weakref.ref[TrainerStep]] = weakref.WeakKeyDictionary()
         self._fitting: int | None = None  # the thread that trains by `fit`
@@ -188,7 +189,7 @@ class Trainers:
         runtime = self._runtime
         training = self._training_of(trainer)
         is_whole = trainer in runtime.collectives.trial.mixing or trainer in self._whole
-        if training is None or is_whole or runtime.own_rows.present or not runtime.probes_again:
+        if training is None or is_whole or runtime.own_rows.present or not runtime.compares_with_one_process:
             return sys.maxsize
         if not training.sources:  # all of it is Keras's own
             return sys.maxsize
@@ -247,6 +248,7 @@ class Trainers:
             )
         self._refuse_threads()
         self._end_trial()
+        self._begin(trainer)
         compare(runtime, model_facts(trainer.optimizer, trainer.variables))
         if trainer.built:
             runtime.variables.start_equal(trainer.variables, "initial weights")
@@ -260,6 +262,14 @@ class Trainers:
         runtime.variables.remember(trainer.weights)
         runtime.verify()
         return history
+
+    def _begin(self, trainer: Any) -> None:
+        """Meet the witness where a training begins; where none has come, every rank takes whole batches of it."""
+        if trainer.train_function is not None:
+            return
+        self._runtime.witness.meet()
+        if not self._runtime.begin_judged():
+            self._unjudged.add(trainer)
 
     def _refuse_threads(self) -> None:
         """End all ranks where another thread trains at the moment: the ranks' exchanges have no order then."""
@@ -293,16 +303,17 @@ class Trainers:
     def _divided_or_whole(self, trainer: Any) -> AbstractContextManager[None]:
         """Have every rank take whole batches within the block if the model asks for a number of rows."""
         why = self._asks_for_rows(trainer)
-        if not why:
+        if why:
+            self._runtime.compute_whole(why)
+        elif trainer not in self._unjudged:
             return contextlib.nullcontext()
-        self._runtime.compute_whole(why)
         return switched_on(self._runtime.undivided)
 
     def _asks_for_rows(self, trainer: Any, rows: int = 0) -> str:
         """Return why a model, or a batch of `rows` rows, cannot be divided; an empty text where it can."""
         if trainer not in self._asked:  # only once: a Sequential takes its first batch's size for its input's
             self._asked[trainer] = next(filter(None, map(fixed_rows, trainer._flatten_layers())), "")
-        size = self._runtime.world.size
+        size = self._runtime.ranks  # in the witness too, which then compiles the step anew where the ranks do
         uneven = f"a batch of {rows} rows has no equal parts for {size} ranks" if rows % size else ""
         return self._asked[trainer] or uneven
 
@@ -333,8 +344,11 @@ class Trainers:
             lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf), (x, y, sample_weight)
         )
         if not runtime.own_rows.present and trainer not in self._whole:
-            if why := self._asks_for_rows(trainer, int(length(leading(x)))):
+            self._begin(trainer)
+            why = self._asks_for_rows(trainer, int(length(leading(x))))
+            if why:
                 runtime.compute_whole(why)
+            if why or trainer in self._unjudged:
                 self._whole.add(trainer)
                 trainer.make_train_function(force=True)  # the one before was traced for parts
                 trainer.make_test_function(force=True)

@@ -10,6 +10,7 @@ import click
 
 from harness.base.current_user import UserPath
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.schema.own_code import find_policy
 from harness.schema.sync_policies import FORMS
 
@@ -26,7 +27,8 @@ class RunSettings:
     `batch`: the script's batch size is every rank's own (``per-rank``) or of all ranks together (``global``).
     `verify`: compare the weights of all ranks every so many epochs, 0 for at the end only. `hang_timeout` in
     seconds, 0 for never. `logs`: folder of the other ranks' output. `record`: folder of the run's record. `witness`:
-    what of the training one more process does alone and undivided, to compare: the ``first`` steps, ``all`` or ``off``.
+    what of the training one more process does alone and undivided, to compare: the ``first`` steps, or ``all``.
+    `unjudged`: there is no such process, and what nobody compares is divided all the same.
     `fuse`: Keras's `fit` makes many steps in one execution where that saves time (``auto``), ``always`` or never
     (``off``). `keep_rank_files`: what ranks above 0 have written is kept. `shared_files`: all ranks write the real
     files, as plain mpirun's do.
@@ -41,7 +43,8 @@ class RunSettings:
     hang_timeout: float = 120.0
     logs: Path = Path("harness-logs")
     record: Path | None = None
-    witness: str = "off"
+    witness: str = "first"
+    unjudged: bool = False
     fuse: str = "auto"
     keep_rank_files: bool = False
     shared_files: bool = False
@@ -54,11 +57,22 @@ class RunSettings:
         policy = find_policy(self.sync)
         if not (policy.synchronises and policy.for_scripts):
             why = "is for the harness's own networks" if policy.synchronises else "does not keep the ranks in step"
-            raise UserError(f"SYNC={self.sync} {why}: write gradients, weights:K or weights:epoch")
+            raise UserError(f"{setting('sync', self.sync)} {why}: write gradients, weights:K or weights:epoch")
         if self.verify < 0:
             raise UserError(f"verify {self.verify} is negative: use 0 or more epochs")
         if self.hang_timeout < 0:
             raise UserError(f"hang timeout {self.hang_timeout} is negative: use seconds, or 0 for none")
+
+
+def excluder_of_witness(settings: RunSettings, gpus_per_rank: int) -> str:
+    """Return the switch with which no witness can run; an empty text where one can."""
+    if settings.record is not None:  # its times count
+        return "--record"
+    if settings.shared_files:  # its writes would be real ones too
+        return "--shared-files"
+    if gpus_per_rank:
+        return "--gpus-per-rank"
+    return "" if find_policy(settings.sync).shares_gradients else f"--sync {settings.sync}"
 
 
 def mpi_enabled(environment: Mapping[str, str] = os.environ) -> bool:
@@ -114,10 +128,15 @@ _OPTIONS = (
     ),
     click.option(
         "--witness",
-        type=click.Choice(["first", "all", "off"]),
+        type=click.Choice(["first", "all"]),
         default="first",
         show_default=True,
-        help="Steps that one more process makes alone and undivided, to compare them. Off with --record.",
+        help="Steps that one more process makes alone and undivided, to compare them.",
+    ),
+    click.option(
+        "--unjudged",
+        is_flag=True,
+        help="Train divided all the same without such a process: nobody says whether it trains as alone.",
     ),
     click.option(
         "--fuse",

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.hang import HangWatch
 from harness.comm.world import World
 from harness.schema.own_code import find_policy
@@ -24,7 +25,7 @@ from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import OwnRows, script_place
 from harness.transparent.replica_variables import ReplicaVariables
 from harness.transparent.run_settings import RunSettings
-from harness.transparent.witness import NoWitness
+from harness.transparent.witness import NoWitness, PeerRank
 
 _PATIENCE = 16  # gradients and steps after which a loop must have been seen to take batches that can be divided
 
@@ -132,11 +133,10 @@ class Runtime:
             print(f"harness: {note}", file=sys.stderr, flush=True)
 
     @property
-    def probes_again(self) -> bool:
-        """Whether trainings of divided batches are probed again, before steps 32, 64, 128 ..."""
-        settings = self.settings
-        is_judged = settings.witness != "off" and settings.record is None and not self.witness.is_witness
-        return is_judged and self.world.size > 1 and self.sync.shares_gradients
+    def compares_with_one_process(self) -> bool:
+        """Whether what is divided must be what one process would make of it: unless the user asks for less."""
+        is_asked = not (self.settings.unjudged or self.witness.is_witness or self.own_rows.present)
+        return is_asked and self.world.size > 1 and self.sync.shares_gradients
 
     def refuse_mixed(self, step: int) -> NoReturn:
         """Refuse a training whose batches have been divided up to a `step` that mixes their rows.
@@ -147,7 +147,7 @@ class Runtime:
         raise UserError(
             f"step {step} of a training mixes the rows of its batch ({script_place()}), and batches have been divided "
             "until then: divided over ranks, the script may train otherwise than alone; run it with -n 1, or with "
-            "--witness off all the same"
+            "--unjudged all the same"
         )
 
     @property
@@ -197,6 +197,19 @@ class Runtime:
         self.mixes = True
         self.note(Note(code=NoteCode.COMPUTED_WHOLE, values={"reason": why}))
 
+    def begin_judged(self) -> bool:
+        """Tell whether a witness compares the training whose batches are divided from now on; all ranks together.
+
+        Where it does not, the caller has every rank compute whole batches. Without a witness nothing is compared.
+        """
+        if not isinstance(self.witness, PeerRank):
+            return True
+        is_judged = self.collectives.gather(self.witness.judges_next(), "whether a witness is there")[0]
+        if not is_judged:
+            self.note(Note(code=NoteCode.NOT_DIVIDED_FROM, values={"place": script_place()}))
+            self.mixes = True
+        return bool(is_judged)
+
     def begin_training(self) -> None:
         """Note that gradients are averaged over the ranks.
 
@@ -221,7 +234,10 @@ class Runtime:
         """
         self.begin_training()
         if self.sync.period is None and not self.in_trainer:
-            raise UserError("SYNC=weights:epoch is for Keras's fit, where epochs can be seen: use weights:K for a loop")
+            raise UserError(
+                f"{setting('sync', 'weights:epoch')} is for Keras's fit, where epochs can be seen: use weights:K for a "
+                "loop"
+            )
         if not tf.executing_eagerly():
             self._count_traced()
         elif not self.in_trainer:

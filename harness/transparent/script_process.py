@@ -39,7 +39,7 @@ from harness.transparent.patch import (
     script_place,
     with_script_traceback,
 )
-from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, run_options
+from harness.transparent.run_settings import INPUT, RunSettings, excluder_of_witness, mpi_enabled, run_options
 
 if TYPE_CHECKING:
     from harness.transparent.session import Session  # it needs NumPy, whose threads come after the rank's own file tree
@@ -132,6 +132,20 @@ def testify() -> NoReturn:
     sys.exit(0)
 
 
+def refuse_unjudged(settings: RunSettings, gpus_per_rank: int) -> None:
+    """Refuse a run on several ranks that no witness could judge, unless it is asked for.
+
+    Raises:
+        UserError: it is not.
+    """
+    excluder = excluder_of_witness(settings, gpus_per_rank)
+    if excluder and not settings.unjudged:
+        raise UserError(
+            f"with {excluder} nobody compares the training with that of one process: write --unjudged too, or leave "
+            f"{excluder} out"
+        )
+
+
 def prepare_script(point: Point) -> Path:
     """Give the script of `point` its arguments and its folder, as Python does; return it."""
     program = point.workload.script
@@ -149,7 +163,10 @@ def run_point(world: World, settings: RunSettings, point: Point) -> int:
     gpu = None
     if mpi_enabled():
         if world.rank == 0 and not point.layout.gpus_per_rank and shutil.which("nvidia-smi"):
-            print("harness: no rank uses a GPU: --gpus-per-rank 1 (in a sweep GPUS=) gives each one", file=sys.stderr)
+            print(
+                "harness: no rank uses a GPU: --gpus-per-rank 1 (in a sweep --gpus) gives each one",
+                file=sys.stderr,
+            )
         try:
             gpu = own_gpu(world, point.layout.gpus_per_rank, shared=point.oversubscribe)
         except SharedError as shared:
@@ -294,6 +311,8 @@ def run_in_world(
         if settings.record is not None:
             record = settings.record
             world.on_root(lambda: check_new_folder(record, "--record"))
+        if world.size > 1 and mpi_enabled() and not private_files.sees_ranks(script, arguments):
+            refuse_unjudged(settings, gpus_per_rank)
         workload = script_workload(
             script, arguments, sync=settings.sync, batch=settings.batch, shared_files=settings.shared_files
         )

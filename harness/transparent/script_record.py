@@ -25,6 +25,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from harness.base.cores import host_cores
 from harness.base.cpu_contention import CpuUsage, other_loads
 from harness.base.errors import SharedError, UserError
+from harness.base.setting_names import setting
 from harness.base.turns import BLOCK, clock, current_turns
 from harness.comm import turn_pass
 from harness.comm.core_ping import core_distance
@@ -191,7 +192,7 @@ class FitObservations:
             raise SharedError(
                 UserError(
                     "every rank makes the steps of the script's own loop, which are as many on all numbers of ranks: "
-                    "write SCALING=weak"
+                    f"write {setting('scaling', 'weak')}"
                 )
             )
         self.epochs = self.loop_epochs()

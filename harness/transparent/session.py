@@ -23,7 +23,6 @@ from harness.comm.hang import END, HangWatch
 from harness.comm.placement_check import observe
 from harness.comm.world import World
 from harness.schema.code_identity import user_files
-from harness.schema.own_code import find_policy
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
@@ -35,7 +34,7 @@ from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, Refusa
 from harness.transparent.private_files import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
 from harness.transparent.private_files import leave as leave_own_files
 from harness.transparent.rank_output import OwnRate, rank_output
-from harness.transparent.run_settings import RunSettings
+from harness.transparent.run_settings import RunSettings, excluder_of_witness
 from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank, start_witness
 from harness.transparent.witness import enter as enter_witness
 
@@ -256,16 +255,9 @@ class Session:
 
     def wants_witness(self) -> bool:
         """Tell whether there is to be a witness."""
-        settings = self.settings
-        wanted = (
-            self.world.size > 1
-            and settings.witness != "off"
-            and settings.record is None
-            and not settings.shared_files  # its writes would be real ones too
-            and current_turns() is None
-        )
-        shared = self.gpu is None and find_policy(settings.sync).shares_gradients
-        return wanted and shared and not self._sees_ranks()
+        is_wanted = self.world.size > 1 and not self.settings.unjudged
+        is_excluded = excluder_of_witness(self.settings, int(self.gpu is not None))
+        return is_wanted and not is_excluded and not self._sees_ranks()
 
     def _sees_ranks(self) -> bool:
         """Tell whether the script may see to its ranks itself."""

@@ -30,7 +30,7 @@ class StepOutputs:
         """Tell whether a probe goes on, which takes note."""
         probe = self._trial.probe
         if probe is not None:
-            probe.outputs.append(script_place())
+            probe.whole_for.append(f"the step prints, or calls Python, while it runs ({script_place()})")
         return probe is not None
 
     def _print(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

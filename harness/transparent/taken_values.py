@@ -82,10 +82,10 @@ class TakenValues:
     def _note_rows(self, rows: int, frame: Any) -> None:
         """Have the loop at hand take whole batches if it has taken the `rows` of its first one out of TensorFlow."""
         loop = self._runtime.loop
-        if loop is None or not loop.is_observed or loop.batch is None or loop.rows_taken_in:
+        if loop is None or not loop.is_observed or loop.batch is None or loop.why_whole:
             return
         if rows == self._runtime.rows.present_rows > 1 and _script_line(frame) is not None:
-            loop.rows_taken_in = script_place()
+            loop.why_whole = f"the loop takes rows of its batches out of TensorFlow ({script_place()})"
 
     def _agreed(self, value: Any, loop: DatasetLoop, place: tuple[str, int]) -> Any:
         """Return the number of all ranks for this rank's `value`, which the script takes out at `place`."""

@@ -15,15 +15,15 @@ from tensorflow.python.ops import gradients_impl
 from tensorflow.python.training.optimizer import Optimizer
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.transparent.batch_rows import PLACE, bounds, placeholder
 from harness.transparent.collectives import upstream
-from harness.transparent.divided_random_numbers import DIVIDED
+from harness.transparent.divided_random_numbers import DIVIDED, drawn_otherwise
 from harness.transparent.gradients import GradientAverager
 from harness.transparent.patch import HorovodScript, put, replace, script_place
 from harness.transparent.preflight import compare, model_facts
 from harness.transparent.probe import MIXED, first_part, is_sum
 from harness.transparent.runtime import Runtime
-from harness.transparent.witness import DRAWN
 
 _DRAWS = ("Random", "TruncatedNormal", "Multinomial", "CandidateSampler")
 _STATEFUL = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal")
@@ -93,8 +93,9 @@ class Sessions:
         parts = tf.nest.flatten(list(gradients), expand_composites=True)
         operations = [part.op for part in parts if part is not None]
         kinds = {op.type for op in upstream(operations) if DIVIDED not in op.name}
-        if not self._runtime.witness.is_witness and any(draw in kind for kind in kinds for draw in _DRAWS):
-            self._runtime.witness.end(DRAWN)
+        if any(draw in kind for kind in kinds for draw in _DRAWS) and self._runtime.compares_with_one_process:
+            self._whole.add(graph)
+            self._runtime.compute_whole(drawn_otherwise())
         names_before = {op.name for op in graph.get_operations()}
         means = self._synchroniser.gradients(gradients, variables, of_rank=of_rank)
         self._synchroniser.averaged(variables)
@@ -114,7 +115,8 @@ class Sessions:
             return original(optimizer, pairs, *args, **kwargs)
         if not self._runtime.sync.shares_gradients:
             raise UserError(
-                f"SYNC={self._runtime.settings.sync} is not for TensorFlow-1 optimizers: leave it at gradients"
+                f"{setting('sync', self._runtime.settings.sync)} is not for TensorFlow-1 optimizers: leave it at "
+                "gradients"
             )
         compare(self._runtime, model_facts(optimizer, variables))
         graph = tf.compat.v1.get_default_graph()
@@ -169,6 +171,9 @@ class Sessions:
             UserError: it is no mean, and every rank has rows of its own.
         """
         graph = session.graph
+        if graph not in self._whole and not self._runtime.own_rows.present and not self._runtime.begin_judged():
+            self._whole.add(graph)
+            return
         raw = [gradient for gradient in self._raw.get(graph, []) if gradient.op.name in run_names]
         arrays, rows = self._fed(graph, feed)
         if not raw or rows < 2:

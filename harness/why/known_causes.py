@@ -56,13 +56,13 @@ _LATE = ("a slow host", "a slow rank", "rare delays")
 CATALOGUE = (
     KnownCause(
         name="singletons",
-        fix="Use the mpirun of the MPI library (MPI=system with the site's module), or srun --mpi=pmix.",
+        fix="Use the mpirun of the MPI library (--mpi system with the site's module), or srun --mpi=pmix.",
         find_failed=symptoms.singletons,
     ),
     KnownCause(
         name="oversubscription",
         overhead="computing_seconds",
-        fix="Ask for as many cores as ranks x THREADS=, or start fewer ranks.",
+        fix="Ask for as many cores as ranks x --threads, or start fewer ranks.",
         find=symptoms.oversubscribed,
         explains=("binding", "thread contention", "cores taken by others", "little work per allreduce", *_LATE),
     ),
@@ -92,7 +92,8 @@ CATALOGUE = (
     KnownCause(
         name="thread contention",
         overhead="computing_seconds",
-        fix="Set THREADS= to the cores of a rank, and no larger OMP_NUM_THREADS and the like.",
+        fix="Set --threads to the cores of a rank, and no larger OMP_NUM_THREADS and the like. Where they are so, "
+        "and in few launches: measure again.",
         find=symptoms.contending_threads,
         explains=("a slow rank", "rare delays"),
         measured=True,
@@ -100,7 +101,7 @@ CATALOGUE = (
     KnownCause(
         name="unequal rows",
         overhead="skew_rows_seconds",
-        fix="Choose a global batch that the number of ranks divides, or BATCH_PER_RANK=.",
+        fix="Choose a global batch that the number of ranks divides, or --batch-per-rank.",
         find=symptoms.unequal_rows,
         explains=("a slow rank", "a slow host"),
     ),
@@ -162,25 +163,25 @@ CATALOGUE = (
     KnownCause(
         name="input",
         overhead="input_seconds",
-        fix="More THREADS= a rank for decoding, smaller files, or INPUT=resident where rows fit into memory.",
+        fix="More --threads a rank for decoding, smaller files, or --input resident where rows fit into memory.",
         find=symptoms.input_bound,
     ),
     KnownCause(
         name="little work per allreduce",
         overhead="sum_seconds",
-        fix="A larger BATCH_PER_RANK=, fewer ranks, WIRE=bf16, or SYNC=weights:K, which averages every K steps.",
+        fix="A larger --batch-per-rank, fewer ranks, --wire bf16, or --sync weights:K, which averages every K steps.",
         find=symptoms.little_work,
     ),
     KnownCause(
         name="learning rate",
-        fix="RATE_SCALING=linear with WARMUP_EPOCHS= where it was not scaled; a smaller rate or a longer warm-up where "
-        "it was; or GLOBAL_BATCH=, which keeps the batch.",
+        fix="--rate-scaling linear with --warmup-epochs where it was not scaled; a smaller rate or a longer warm-up "
+        "where it was; or --global-batch, which keeps the batch.",
         find=symptoms.worse_learning,
     ),
     KnownCause(
         name="a partial last batch",
         overhead="computing_seconds",
-        fix="DROP_REMAINDER=1, or a global batch that divides the rows.",
+        fix="--drop-remainder, or a global batch that divides the rows.",
         find=symptoms.partial_batch,
     ),
     KnownCause(

@@ -20,6 +20,7 @@ from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, m
 Array = NDArray[np.float64]
 LEAST = 0.01  # of the measured time: an overhead below this limits nothing
 _TOTAL = "all_causes_seconds"  # the column of the sum of all causes
+_COMPARED = ["layout", "repeat", "session_begin", "session_end", "disturbed"]  # what pairs launches
 _LISTED = 0.001  # of the measured time: a cause below this is not worth a line
 
 
@@ -146,8 +147,9 @@ def overheads(
     (weak). The CAUSES need the columns of `efficiencies.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
     `launch_frames.launch_frame` and `time_parts.with_launch_parts`.
     """
-    valid = launches[launches["valid"]]
-    valid = valid.assign(**{_TOTAL: valid[[cause.column for cause in causes]].sum(axis=1)})
+    parts = [cause.column for cause in causes]
+    valid = launches.loc[launches["valid"], [*_COMPARED, *parts]]  # of the frame's fifty columns those that are read
+    valid = valid.assign(**{_TOTAL: valid[parts].sum(axis=1)})
     groups = {str(layout): group for layout, group in valid.groupby("layout", sort=False)}
     compared = [point for point in scaling.others if point.speedup is not None]
     return tuple(_point_overheads(point, groups, scaling, causes) for point in compared)

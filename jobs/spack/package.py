@@ -8,11 +8,11 @@ class PyMpiTfHarness(PythonPackage):
     """Measure how well synchronous TensorFlow training scales over MPI."""
 
     homepage = "https://arxiv.org/abs/1603.02339"
-    url = "file:///path/to/mpi_tf_harness-0.1.0.tar.gz"  # `python -m hatchling build -t sdist` in a checkout makes it
+    url = "file:///path/to/mpi_tf_harness-0.2.0.tar.gz"  # `python -m build` in a checkout makes it
 
     license("Apache-2.0")
 
-    version("0.1.0")
+    version("0.2.0")
 
     depends_on("python@3.11:", type=("build", "run"))
     depends_on("py-hatchling", type="build")

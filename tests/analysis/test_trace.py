@@ -77,6 +77,7 @@ def planted(entry: Any, exit_: Any, errors: tuple[float, ...] = (), **changes: A
         "step": np.arange(calls),
         "entry": entry,
         "exit": exit_,
+        "turn": np.zeros(calls, dtype=np.int32),
         "statistics": nothing,
         "input": nothing,
     } | changes

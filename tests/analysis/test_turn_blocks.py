@@ -20,7 +20,6 @@ from harness.analysis.turn_blocks import (
     undisturbed_step_times,
 )
 from harness.base.errors import UserError
-from harness.cli.command_sweep import next_repeats
 from harness.report.sweep_warnings import sweep_warnings
 from harness.schema.sweep_folder import SweepFolder
 from tests.labs.factories import make_launch, write_run
@@ -51,39 +50,6 @@ def test_the_interval_over_blocks_covers_the_truth_as_often_as_it_says() -> None
     assert len(intervals) == count
     assert 0.94 <= np.mean([interval.low <= 1.6 <= interval.high for interval in intervals]) <= 0.96
     assert np.median([(interval.high - interval.low) / 2 / 1.6 for interval in intervals]) < 0.015
-
-
-@pytest.mark.parametrize("spread", [0.005, 0.01, 0.02, 0.03, 0.04, 0.06])
-def test_a_sweep_that_goes_on_until_its_interval_is_narrow_still_covers_the_truth(spread: float) -> None:
-    """Blocks that differ by 0.5 to 6 %, 5 s each: it ends within about 2 %, or after 24 of them."""
-    rng, held, reaches = np.random.default_rng(3), [], []
-    for _ in range(3000):
-        blocks, wanted = rng.normal(0, spread, 24), 3
-        while (mean := mean_over_blocks(blocks[:wanted])) and (
-            more := next_repeats(mean.reach, wanted, 5 * wanted)
-        ) > wanted:
-            wanted = more
-        assert mean
-        held.append(abs(mean.mean) <= mean.reach)
-        reaches.append(mean.reach)
-    assert 0.925 <= np.mean(held) <= 0.96  # 93.5 to 95 %, of 3,000 draws
-    assert np.median(reaches) <= 0.021 or spread > 0.03
-
-
-@pytest.mark.parametrize(
-    ("there", "seconds", "wanted"),
-    [(3, 100, 6), (6, 200, 9), (6, 300, 6), (12, 100, 18), (23, 100, 24), (30, 1, 30)],
-)
-def test_an_uncertain_sweep_ends_by_its_time_or_its_number_of_blocks(there: int, seconds: float, wanted: int) -> None:
-    assert next_repeats(0.05, there, seconds) == wanted
-
-
-@pytest.mark.parametrize(("there", "reach", "wanted"), [(3, 0.005, 5), (3, 0.015, 6), (6, 0.015, 8), (5, 0.015, 5)])
-def test_a_sweep_whose_interval_is_narrow_makes_two_more_blocks_and_the_same_command_makes_none(
-    there: int, reach: float, wanted: int
-) -> None:
-    assert next_repeats(reach, there, 10.0 * there) == wanted
-    assert next_repeats(reach, wanted, 10.0 * wanted) == wanted or wanted == 6
 
 
 def test_a_block_s_number_is_the_ratio_whatever_the_machine_does_to_both() -> None:

@@ -15,7 +15,7 @@ def test_who_cannot_take_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, left_out = choose_contenders((), {"horovod": "/peers/bin/python"}, 2)
     assert {one.name for one in chosen} == set(CONTENDERS) - {"ddp"}
     assert next(one for one in chosen if one.name == "horovod").python == "/peers/bin/python"
-    says(left_out["ddp"], "torch", "TORCH_PYTHON=")
+    says(left_out["ddp"], "torch", "--torch-python")
     alone, left_out = choose_contenders((), {}, 1)
     assert {one.name for one in alone} == {"bare-1", "ours-1", "keras-fit"}
     says(left_out["mwms"], "cores, this machine", 2, 1)

@@ -125,9 +125,9 @@ def test_the_seed_is_the_recorded_one_also_where_only_the_workload_has_it() -> N
 @pytest.mark.parametrize(
     ("workload", "named"),
     [
-        ({"sync": "evil:Policy"}, "SYNC=evil:Policy"),
-        ({"model": "evil:network"}, "MODEL=evil:network"),
-        ({"optimizer": "evil:make"}, "OPTIMIZER=evil:make"),
+        ({"sync": "evil:Policy"}, "--sync evil:Policy"),
+        ({"model": "evil:network"}, "--model evil:network"),
+        ({"optimizer": "evil:make"}, "--optimizer evil:make"),
         ({"dataset": "script", "preset": "script", "data_file": "evil.py --fast", "data": "auto"}, "evil.py --fast"),
     ],
 )

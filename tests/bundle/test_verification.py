@@ -104,6 +104,7 @@ def test_it_has_all_that_a_stranger_needs(place: Path) -> None:
     for record in SWEEP.glob("n*/*"):
         assert (folder / "results" / SWEEP.name / record.relative_to(SWEEP)).read_bytes() == record.read_bytes()
     assert list((folder / "source").glob("harness-*.tar"))
+    assert 'dataset = "mnist"' in (folder / "reports" / SWEEP.name / "study.toml").read_text()
     again = (folder / "reproduce.sh").read_text().split()
     assert "--dataset=mnist" in again[again.index("sweep") :]
     smoke = (folder / "smoke.sh").read_text()
@@ -202,7 +203,7 @@ def test_what_cannot_be_bundled_is_refused(tmp_path: Path, capsys: pytest.Captur
     write_study(tmp_path / "results/s")
     for words, said in (
         (["s"], "holds no finished launch"),
-        (["nothing"], "unknown SWEEP"),
+        (["nothing"], "unknown sweep"),
         (["s", "s"], "names one sweep twice"),
         (["s", "--output", str(tmp_path / "x.zip")], "does not end in .tar.gz"),
     ):

@@ -36,7 +36,7 @@ def test_studies_are_what_this_machine_can_judge() -> None:
     assert sum(len(one.claims) for one in two.values()) == 10
     assert sum(one.minutes for one in two.values() if one.title != "accuracy") <= 50
     assert {layout.ranks for one in two.values() for each in one.sweeps for layout in each.layouts} == {1, 2}
-    assert "DATA_DIR" in two["accuracy"].lacks and not two["mnist-dnn"].lacks
+    assert "--data-dir" in two["accuracy"].lacks and not two["mnist-dnn"].lacks
     assert {one.repeats for one in two["alexnet"].sweeps} == {4}
     assert "core" in StudyPlanner(LEDGER.claims, 1, None).studies()[0].lacks
     many = [claim for one in StudyPlanner(LEDGER.claims, 64, None).studies() for claim in one.claims]

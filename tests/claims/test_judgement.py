@@ -256,7 +256,7 @@ def test_what_differs_stands_in_the_verdict() -> None:
     found = judge_claim(claim(), [cut], pd.DataFrame())
     assert found.finding.outcome == CONFIRMED
     told = "; ".join(found.differences)
-    for part in ("30,000 of 60,000 rows", "synthetic", "SYNC=gradients instead of weights:epoch", "one host", "bf16"):
+    for part in ("30,000 of 60,000 rows", "synthetic", "--sync gradients instead of weights:epoch", "one host", "bf16"):
         assert part in told
 
 

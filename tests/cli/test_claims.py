@@ -25,6 +25,6 @@ def test_the_command_runs_what_fits_and_says_what_each_study_costs(
     told = CliRunner().invoke(claims_command, [*where, "--run", "--budget", "2"])
     assert told.exception is None and ran == ["adult-dnn"]
     assert "6 x 1, 2 ranks of adult-dnn; about 1.5 minutes; 0 of 1 decided" in told.output
-    assert "about 7.5 minutes; needs the real rows (DATA_DIR=folder)" in told.output
+    assert "about 7.5 minutes; needs the real rows (--data-dir FOLDER)" in told.output
     assert "mnist-dnn: left to the next command: more than what is left of 2 minutes" in told.output
     assert "adult-dnn: 1 launches failed, or have no valid times" in told.output

@@ -11,7 +11,7 @@ from harness.__main__ import run_command_line
 from harness.base import __version__
 from harness.base.provenance import package_version
 from harness.cli import COMMANDS, MAKE
-from harness.comm.mpi_library import mpi_version
+from harness.comm.mpi_library import mpi_title
 
 HEAVY = ("tensorflow", "keras", "mpi4py", "pandas", "matplotlib", "pyarrow", "scipy", "sklearn")
 
@@ -27,7 +27,7 @@ def test_the_versions_are_those_of_what_is_installed() -> None:
     assert ours.split() == ["harness", __version__]
     assert tensorflow.split() == ["TensorFlow", package_version("tensorflow")]
     assert keras.split() == ["Keras", package_version("keras")]
-    assert mpi.removeprefix("MPI: ") == mpi_version()
+    assert mpi.removeprefix("MPI: ") == mpi_title()
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
@@ -49,6 +49,28 @@ def test_every_module_of_a_command_is_in_the_list():
     assert modules == {f"command_{name}" for name in (*COMMANDS, MAKE)}
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell):
+    finished = harness("completion", shell)
+    assert finished.returncode == 0 and f"_HARNESS_COMPLETE={shell}_complete" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("harness st", ["study", "status"]),
+        ("harness study i", ["init"]),
+        ("harness sweep --dataset mnist --data-k", ["--data-kind"]),
+        ("harness --ver", ["--version"]),
+    ],
+)
+def test_commands_and_options_are_completed(words, completed, monkeypatch):
+    monkeypatch.setenv("_HARNESS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert [line.partition(",")[2] for line in harness().stdout.splitlines()] == completed
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command):
     finished = harness(command, "--help")
@@ -60,18 +82,18 @@ def test_every_command_has_help(command):
     ("arguments", "message"),
     [
         (("sweep", "--dataset", "higs"), "did you mean 'higgs'"),
-        (("sweep", "--dataset", "mnist", "--nodes", "8..1"), "NODES=8..1 runs backwards"),
-        (("sweep", "--dataset", "mnist", "--nodes", "0"), "NODES=0 has a count below 1"),
-        (("sweep", "--dataset", "mnist", "--sync", "never"), "SYNC=never is not a sync policy"),
+        (("sweep", "--dataset", "mnist", "--nodes", "8..1"), "--nodes 8..1 runs backwards"),
+        (("sweep", "--dataset", "mnist", "--nodes", "0"), "--nodes 0 has a count below 1"),
+        (("sweep", "--dataset", "mnist", "--sync", "never"), "--sync never is not a sync policy"),
         (("train", "--dataset", "mnist", "--data-dir", "no-such-folder"), "no-such-folder"),
         (("report", "no-such-sweep"), "no-such-sweep"),
         (("train", "--point", "no-such-file"), "cannot be read"),
-        (("sweep", "--dataset", "adult", "--nodes", "1..1000000"), "NODES=1..1000000 is 1,000,000 counts"),
+        (("sweep", "--dataset", "adult", "--nodes", "1..1000000"), "--nodes 1..1000000 is 1,000,000 counts"),
         (("sweep", "--dataset", "adult", "--nodes", "1..99", "--threads", "1..99"), "9,801 combinations"),
         (("sweep", "--dataset", "adult", "--nodes", "1", "--repeats", "99999999"), "99,999,999 launches"),
-        (("sweep", "--script", __file__, "--script-arguments", "'x"), "SCRIPT_ARGUMENTS='x cannot be split"),
+        (("sweep", "--script", __file__, "--script-arguments", "'x"), "cannot be split"),
         (("status", "--results", "\udcff"), "is not UTF-8"),
-        (("paper", "--nodes", "1..99999"), "NODES=1..99999 is 99,999 counts"),
+        (("paper", "--nodes", "1..99999"), "--nodes 1..99999 is 99,999 counts"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_two(arguments, message):

@@ -1,6 +1,7 @@
 """What the options that several commands share do."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from functools import partial
 
@@ -80,7 +81,7 @@ def test_options_arrive_as_one_object_with_their_groups_and_the_others_alone() -
     ],
 )
 def test_counts_are_parsed(text, counts):
-    assert parse_counts("NODES", text) == tuple(counts)
+    assert parse_counts("nodes", text) == tuple(counts)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +97,14 @@ def test_counts_are_parsed(text, counts):
     ],
 )
 def test_counts_that_make_no_sense_are_one_sentence(text, message):
-    with pytest.raises(UserError, match="^" + re.escape(f"NODES={text} ") + f".*{message}"):
-        parse_counts("NODES", text)
+    with pytest.raises(UserError, match="^" + re.escape(f"--nodes {shlex.quote(text)} ") + f".*{message}"):
+        parse_counts("nodes", text)
 
 
 @given(st.text(max_size=12))
 def test_any_text_is_counts_or_a_user_error(text):
     try:
-        counts = parse_counts("NODES", text)
+        counts = parse_counts("nodes", text)
     except UserError:
         return
     assert counts == tuple(sorted(set(counts)))

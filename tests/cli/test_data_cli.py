@@ -103,7 +103,7 @@ def test_fetch_from_a_mirror_and_then_use_it(run, cache, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (("info", "higs"), "unknown DATASET 'higs': did you mean 'higgs'?"),
+        (("info", "higs"), "unknown dataset 'higs': did you mean 'higgs'?"),
         (("prepare", "gone.csv"), "gone.csv is not there"),
         (("verify", "mnist"), "`harness data fetch mnist`"),
         (("prepare", "mnist", "--data-dir", "nowhere"), "data folder 'nowhere' is not there"),

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
-from harness.cli import first_use
+from harness.cli import first_use, main
 from harness.cli.command_sweep import sweep_command
 from harness.datasets import dataset_info, known
 from harness.datasets.downloads import MIRRORS, fetch_at_first_use
@@ -300,6 +300,28 @@ def test_nothing_is_fetched_where_it_is_declined_or_a_folder_is_named(files, pub
     monkeypatch.setenv(first_use.SWITCH, "never")
     with pytest.raises(UserError, match="HARNESS_FETCH=never"):
         planned(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["sweep", "--dataset", "mnist", "--scaling", "weak"], "--samples"),
+        (["paper", "--workloads", "mnist-dnn", "--preset", "papper"], "papper"),
+        (["paper", "--workloads", "mnist-dnn", "--repeats", "100000000"], "100000000"),
+        (["claims", "--run", "--scheduler", "nowhere"], "nowhere"),
+        (["compare", "here", "sync=never", "--dataset", "mnist"], "never"),
+        (["compare", "here", "env:A=1", "--dataset", "mnist", "--nodes", "8..1"], "8..1"),
+        (["compare", "here", "commit:nowhere", "--dataset", "mnist"], "nowhere"),
+        (["policies", "sync=gradients", "sync=never", "--dataset", "mnist"], "never"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_a_download(words, value, files, publish, serve, tmp_path, monkeypatch):
+    server = serve(files)
+    publish(server)
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(main, words)
+    assert isinstance(ended.exception, UserError) and value in str(ended.exception), ended.output
+    assert server.asked == []
 
 
 def test_large_sets_keep_their_command():

@@ -152,7 +152,7 @@ def test_a_study_of_another_machine_is_not_measured_again_here(kept: Path) -> No
     """The baseline of the factories' machine: nothing is launched."""
     refused = harness("check", folder=kept)
     assert code(refused) == 2
-    assert "OTHER_MACHINE=1" in str(refused.exception) and not (kept / "results/checks").exists()
+    assert "--other-machine" in str(refused.exception) and not (kept / "results/checks").exists()
 
 
 def test_a_sweep_that_ended_within_the_hour_is_judged_and_not_measured_again(kept: Path) -> None:
@@ -183,7 +183,7 @@ def test_invalid_launches_are_left_out_and_said(kept: Path) -> None:
         (("save", "main", "few"), "(batch per rank: 64 against 32)"),
         (("save", "few", "few"), "needs 3 valid launches of each layout, and 1 rank of"),
         (("show", "mian"), "did you mean 'main'?"),
-        (("save", "new", "nothing"), "unknown SWEEP 'nothing'"),
+        (("save", "new", "nothing"), "unknown sweep 'nothing'"),
     ],
 )
 def test_bad_baselines_are_one_sentence(kept: Path, words: tuple[str, ...], sentence: str) -> None:

@@ -1,11 +1,13 @@
 """The Makefile: what its command line says reaches the command as it is, and nothing else does."""
 
+import ast
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import click
@@ -17,7 +19,7 @@ from harness.__main__ import main as entry
 from harness.base.errors import UserError
 from harness.cli import COMMANDS, main
 from harness.cli.command_make import command_line, read_overrides, settings_of
-from tests.labs.sentences import refuses
+from tests.labs.sentences import refuses, says
 
 ROOT = Path(__file__).parents[2]
 NASTY = "a 'b'  \"c\" $HOME $(X) `false` ; # \\ \\n %\nsecond line\t\n "
@@ -127,7 +129,7 @@ def test_settings_name_actions_and_arguments() -> None:
     for target, given_settings, missing in (
         ("baseline", {"SWEEP": "s"}, "NAME="),
         ("data", {"ACTION": "fech"}, "ACTION=fech"),
-        ("compare", {"SWEEP": "'"}, "SWEEP="),
+        ("compare", {"SWEEP": "'"}, "--sweep"),
     ):
         with pytest.raises(UserError, match=missing):
             command_line(target, given_settings)
@@ -185,7 +187,7 @@ def test_every_command_is_a_target_and_every_option_a_setting_in_help(checkout: 
     program = [sys.executable, "-m", "harness", "make", "help"]
     shown = subprocess.run(program, capture_output=True, text=True, env=outside(), check=True).stdout
     parts = [" ".join(part.split()) for part in re.split("^make ", shown, flags=re.MULTILINE)[1:]]
-    told = {name: " ".join(part for part in parts if re.split("[ :]", part)[0] == name) for name in COMMANDS}
+    told = {name: " ".join(part for part in parts if re.split("[ ,:]", part)[0] == name) for name in COMMANDS}
     swept = told["sweep"]
     called = make(checkout, *COMMANDS, "X=1").stdout.splitlines()
     assert [json.loads(line) for line in called] == [["make", name, "X=1"] for name in COMMANDS]
@@ -212,3 +214,61 @@ def test_make_says_which_python_it_needs(checkout: Path) -> None:
     assert ended.returncode == 2
     assert "3.11" in ended.stderr
     assert not (checkout / ".venv").exists()
+
+
+def hard_coded(source: str, names: Collection[str]) -> list[int]:
+    """Return the lines of `source` with a text that writes a setting of `names` as make does."""
+    tree = ast.parse(source)
+    documentation = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    pattern = re.compile(rf"(?<![A-Z_])(?:{'|'.join(names)})=")
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documentation:
+            lines += [node.lineno] if pattern.search(node.value) else []
+    return lines
+
+
+def refusing_an_option(source: str, names: Collection[str]) -> list[int]:
+    """Return the lines of `source` with a refusal that writes a setting of `names` as `harness` does."""
+    options = "|".join(name.lower().replace("_", "-") for name in names)
+    pattern = re.compile(rf"`harness [^`]*`|(?<![\w-])--({options})(?![\w-])")
+    lines = []
+    for call in ast.walk(ast.parse(source)):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "UserError"):
+            continue
+        for node in ast.walk(call):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and any(pattern.findall(node.value)):
+                lines.append(node.lineno)
+    return lines
+
+
+def test_sentences_name_settings_in_the_language_of_the_command() -> None:
+    names: set[str] = set()
+    for name in COMMANDS:
+        for leaf in leaves(main, name):
+            names |= settings_of(leaf).keys()
+    names -= {"NAME"}  # NAME=VALUE is a form
+    assert hard_coded('x = f"use NODES={count}"\n', names) == [1]
+    assert refusing_an_option('raise UserError("use --nodes 2")\n', names) == [1]
+    wrong = []
+    for path in (ROOT / "harness").rglob("*.py"):
+        if path.name == "command_make.py":
+            continue
+        source = path.read_text()
+        wrong += [f"{path}:{line}" for line in hard_coded(source, names)]
+        # A script's ranks are started by `harness run` alone: its options are in no other language.
+        if "transparent" not in path.parts and path.name != "command_run.py":
+            wrong += [f"{path}:{line}" for line in refusing_an_option(source, names)]
+    assert wrong == []
+
+
+def test_a_message_after_make_is_in_the_language_of_make() -> None:
+    wrong = {"make": "SCALING=weak needs SAMPLES=", "harness": "--scaling weak needs --samples"}
+    for program, sentence in wrong.items():
+        words = ["make", "sweep", "DATASET=mnist SCALING=weak NODES=1"]
+        if program == "harness":
+            words = ["sweep", "--dataset", "mnist", "--scaling", "weak", "--nodes", "1"]
+        call = [sys.executable, "-m", "harness", *words]
+        ended = subprocess.run(call, capture_output=True, text=True, env=outside(), check=False)
+        assert ended.returncode == 2
+        says(ended.stderr, sentence)

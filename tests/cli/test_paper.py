@@ -1,5 +1,6 @@
 """What the page of the papers' experiments says, and what it leaves out."""
 
+import json
 import os
 import subprocess
 from collections.abc import Sequence
@@ -60,6 +61,23 @@ def test_command_goes_on_after_a_failed_experiment(
     told = CliRunner().invoke(paper_command, ["--workloads", "acoustic-dnn", "--nodes", "1", "--full", *where])
     assert told.exception is None
     assert [workload.epochs for workload in launched] == [30]
+
+
+def test_a_dry_run_lists_the_launches_and_writes_nothing(tmp_path: Path, cache: Path) -> None:
+    words = [
+        "--workloads",
+        "mnist-dnn",
+        "--nodes",
+        "1,2",
+        "--dry-run",
+        "--json",
+        "--results",
+        str(tmp_path / "results"),
+    ]
+    told = CliRunner().invoke(paper_command, [*words, "--reports", str(tmp_path / "reports")], catch_exceptions=False)
+    plan = json.loads(told.stdout)
+    assert (plan["launches"], len(plan["sweeps"])) == (12, 3)  # 3 blocks of one rank, and of two under each policy
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 def test_a_wrong_setting_is_told_before_anything_runs(tmp_path: Path, cache: Path) -> None:

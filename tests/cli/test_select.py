@@ -96,3 +96,8 @@ def test_the_newest_that_was_launched_is_meant_and_told(
     assert newest_sweep(tmp_path / "planned").name == "alone"
     with refuses("sweep` first, or name"):
         newest_sweep(tmp_path)
+
+
+def test_of_several_sweeps_none_is_cancelled_unasked(results: Path) -> None:
+    with refuses("harness status"):
+        CliRunner().invoke(main, ["cancel"], standalone_mode=False, catch_exceptions=False)

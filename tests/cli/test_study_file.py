@@ -7,13 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from harness.claims.paper_experiments import PRESET
+from harness.cli.command_check import check_command as check_click
 from harness.cli.command_make import command_line
 from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.common_options import GroupedOption
-from harness.cli.study_file import TABLES
 from harness.schema.claim import EXPERIMENTS
 from harness.schema.layout import Layout
 from harness.schema.option import GROUPS
+from harness.schema.study_text import TABLES
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.sweep_files import read_study
 from tests.labs.asked import asked_sweep
@@ -78,6 +79,15 @@ def test_make_names_the_study() -> None:
     assert command_line("sweep", {"STUDY": "study.toml", "EPOCHS": "5"}) == ["sweep", "--epochs=5", "--", "study.toml"]
 
 
+def test_a_check_takes_its_limits_and_its_place_from_the_study(study: Path) -> None:
+    with study.open("a") as file:
+        file.write("[check]\nthreshold = 5\nuntil-sure = 10\n[output]\nresults = 'elsewhere'\n")
+    given = check_click.make_context("check", ["--study", str(study), "--until-sure", "20"]).params
+    assert (given["threshold"], given["until_sure"], given["scheduler"]) == (5, 20, "local")
+    assert (given["extra"], given["results"]) == (("--gres=nvme:1", "--comment=two words"), Path("elsewhere"))
+    assert taken(str(study)).items() >= {"epochs": 2, "results": Path("elsewhere")}.items()  # a sweep as before
+
+
 def test_every_group_of_options_has_a_table_and_no_key_is_in_two() -> None:
     assert set(TABLES.values()) == set(GROUPS)
     keys = [option.opts[0] for option in sweep_click.params if isinstance(option, GroupedOption) and not option.hidden]
@@ -128,6 +138,9 @@ def test_a_study_of_the_paper_is_the_sweep_of_its_options(name: str) -> None:
         ("[train]\nxla = 'yes'\n", ("xla in [train]", "yes", "true or false")),
         ("[where]\nmpi = 'whel'\n", ("mpi in [where]", "whel", "wheel")),
         ("[where]\nnested = true\n", ("nested", "[where]")),  # was replaced, and is hidden in help too
+        ("[check]\ntreshold = 5\n", ("treshold", "'threshold'", "[check]")),
+        ("[check]\nthreshold = 99\n", ("threshold in [check]", "99")),
+        ("[train]\nthreshold = 5\n", ("threshold", "[train]", "[check]")),
         ("[train\n", ("not TOML",)),
         (b"[data]\nnote = '\xff'\n", ("not TOML",)),
         (None, ("cannot be read", "study.toml")),

@@ -25,17 +25,17 @@ def harness(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--dataset", "mnist", "--nodes", "8..1"], "NODES=8..1 runs backwards: write 1..8"),
-        (["--dataset", "mnist", "--nodes", "0"], "NODES=0 has a count below 1: start at 1"),
-        (["--dataset", "mnsit"], "unknown DATASET 'mnsit': did you mean 'mnist'?"),
+        (["--dataset", "mnist", "--nodes", "8..1"], "--nodes 8..1 runs backwards: write 1..8"),
+        (["--dataset", "mnist", "--nodes", "0"], "--nodes 0 has a count below 1: start at 1"),
+        (["--dataset", "mnsit"], "unknown dataset 'mnsit': did you mean 'mnist'?"),
         ([], "no data set given"),
-        (["--dataset", "mnist", "--threads", "0"], "THREADS=0 has a count below 1: start at 1"),
-        (["--dataset", "mnist", "--repeats", "0"], "REPEATS=0 is too small: use at least 1"),
-        (["--dataset", "mnist", "--scaling", "wek"], "unknown SCALING 'wek': did you mean 'weak'?"),
-        (["--dataset", "mnist", "--scaling", "weak"], "SCALING=weak needs SAMPLES="),
+        (["--dataset", "mnist", "--threads", "0"], "--threads 0 has a count below 1: start at 1"),
+        (["--dataset", "mnist", "--repeats", "0"], "--repeats 0 is too small: use at least 1"),
+        (["--dataset", "mnist", "--scaling", "wek"], "unknown scaling 'wek': did you mean 'weak'?"),
+        (["--dataset", "mnist", "--scaling", "weak"], "--scaling weak needs --samples"),
         (["--dataset", "mnist", "--nodes", "100000"], "no layout can run: 100000 ranks: needs"),
         (["--dataset", "mnist", "--nodes", "1", "--results", "file"], "--results 'file' is not a folder"),
-        (["--dataset", "mnist", "--nodes", "1", "--results", "/proc/x"], "RESULTS '/proc/x' cannot be used"),
+        (["--dataset", "mnist", "--nodes", "1", "--results", "/proc/x"], "--results /proc/x cannot be used"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(words: list[str], sentence: str, tmp_path: Path) -> None:
@@ -82,13 +82,13 @@ def test_synthetic_rows_and_a_data_dir_that_is_not_taken_are_said_first(
     plan = ["--dataset", "mnist", "--nodes", "1", "--epochs", "2", "--dry-run", "--results", str(tmp_path / "results")]
     told = CliRunner().invoke(sweep_command, plan, catch_exceptions=False)
     assert told.stdout.splitlines()[1].startswith("SYNTHETIC DATA: no MNIST files in ")
-    assert "DATA_DIR=/scratch/mnist" in told.stderr
+    assert "/scratch/mnist" in told.stderr
     asked_for = CliRunner().invoke(sweep_command, [*plan, "--data-kind", "synthetic"], catch_exceptions=False)
     assert (
         asked_for.stdout.splitlines()[1].startswith("data: mnist, synthetic: ") and "SYNTHETIC" not in asked_for.stdout
     )
     (tmp_path / "here").mkdir()
     named = CliRunner().invoke(sweep_command, [*plan, "--data-dir", str(tmp_path / "here")], catch_exceptions=False)
-    assert "DATA_DIR=" not in named.stderr
+    assert "/scratch/mnist" not in named.stderr
     folder = Path(named.stdout.split()[-1]).parent
-    assert repeat_command(folder, read_study(SweepFolder(folder)).sweep).endswith(f" DATA_DIR={tmp_path / 'here'}")
+    assert repeat_command(folder, read_study(SweepFolder(folder)).sweep).endswith(f" --data-dir={tmp_path / 'here'}")

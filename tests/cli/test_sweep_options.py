@@ -124,5 +124,5 @@ def test_status_prints_it_where_something_is_to_be_launched(tmp_path: Path, monk
 
 
 def test_a_setting_that_a_scheduler_does_not_know_is_refused_as_before() -> None:
-    with refuses("QOS=high", "SCHEDULER=pbs"):
+    with refuses("--qos high", "--scheduler pbs"):
         Submission(scheduler="pbs", request=JobRequest(qos="high")).open(oversubscribe=False)

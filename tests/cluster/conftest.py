@@ -51,12 +51,16 @@ def cluster(slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 @dataclass
 class Terminal:
-    """Where a user types commands. `site` is a site file for nodes that share the machine's cores."""
+    """Where a user types commands. `site` is a site file for nodes that share the machine's cores.
+
+    `python` runs them, and their jobs and ranks; without one it is `warm_python`, but on hosts of their own.
+    """
 
     cluster: Cluster
     folder: Path
     site: Path
     environment: dict[str, str]
+    python: str = ""
 
     @property
     def results(self) -> Path:
@@ -86,7 +90,7 @@ class Terminal:
         if command == "sweep":
             others += ["--scheduler", "slurm", "--site", str(self.site), "--reports", "reports"]
         # On hosts of their own a process has to be started there.
-        python = sys.executable if self.cluster.lab else warm_python()
+        python = self.python or (sys.executable if self.cluster.lab else warm_python())
         results = () if command == "site" else ("--results", "results")
         line = [python, "-c", _HARNESS, command, *results, *others]
         return subprocess.Popen(

@@ -114,10 +114,10 @@ def test_jobs_outlive_their_command_and_are_never_submitted_twice(untrained: Unt
     before = len(cluster.jobs())
     command = untrained.words("--nodes", "4", "--repeats", "1")
     first = untrained.terminal.begin(*command)
-    submitted(untrained, 1)
+    (job,) = submitted(untrained, 1)
     assert "is already being run by process" in untrained.terminal.harness(*command, code=2)
     first.send_signal(signal.SIGINT)
-    assert "1 launches stay in the queue" in finish(first)
+    assert f"job {job} goes on" in finish(first)
     assert "no command waits for these launches" in untrained.terminal.harness("status")
     second = untrained.terminal.begin(*command)
     wait_for(lambda: read_status(untrained.terminal.sweep_folder).active, "the second command")
@@ -133,7 +133,7 @@ def test_cancel_ends_what_is_queued_and_says_so(untrained: Untrained, cluster: C
     cluster.set_node("n1", "drain")
     sweep = untrained.terminal.begin(*untrained.words("--nodes", "4", "--repeats", "3", "--mode", "array"))
     submitted(untrained, 3)
-    assert "cancelled 3 launches" in untrained.terminal.harness("cancel")
+    assert "cancelled 3 launches" in untrained.terminal.harness("cancel", str(untrained.terminal.sweep_folder))
     finish(sweep)
     assert sweep.returncode == 1
     details = {entry.detail for entry in entries(untrained)}

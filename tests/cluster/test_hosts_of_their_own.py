@@ -111,7 +111,7 @@ def test_a_node_that_fails_its_start_check_is_named_and_fewer_nodes_are_measured
 
 
 SCRIPT = ROOT / "tests" / "scripts" / "fit_arrays.py"
-RUN = ("-m", "harness", "run", "-n", "2", "--witness", "off", "--record", "record", str(SCRIPT))
+RUN = ("-m", "harness", "run", "-n", "2", "--unjudged", "--record", "record", str(SCRIPT))
 OPEN_MPI = {"OMPI_MCA_btl_tcp_if_include": "eth0", "PRTE_MCA_prte_if_include": "eth0"}
 
 

@@ -29,7 +29,7 @@ def test_what_cannot_run_is_refused_before_anything_is_submitted(terminal: Termi
     said = terminal.harness(*TINY, "--nodes", "5..6", code=2)
     assert "needs 5 nodes, partition normal has 4" in said
     said = terminal.harness(*TINY, "--nodes", "1", "--partition", "nowhere", code=2)
-    assert "PARTITION=nowhere does not exist: known are normal" in said
+    assert "--partition nowhere does not exist: known are normal" in said
     said = terminal.harness(*TINY, "--nodes", "1", "--walltime", "2:00:00", code=2)
-    assert "asks for WALLTIME=2:00:00, partition normal allows 1:00:00" in said
+    assert "asks for --walltime 2:00:00, partition normal allows 1:00:00" in said
     assert len(cluster.jobs()) == before

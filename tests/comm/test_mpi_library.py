@@ -216,7 +216,7 @@ def test_cray_needs_no_mpirun_in_jobs(cray: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_cray_starts_no_ranks_outside_of_a_job(cray: Path) -> None:
-    with refuses("no mpirun", "SCHEDULER=slurm"):
+    with refuses("no mpirun", "--scheduler slurm"):
         open_scheduler("local")
 
 
@@ -314,3 +314,16 @@ def test_the_doctor_says_it(install: Callable[..., Path]) -> None:
     lines = list(check_mpi(try_find_mpi()))
     (library,) = [line for line in lines if line.topic == "MPI library"]
     assert library.status == PROBLEM and "libmpich.so.12" in library.finding and "--no-binary" in library.fix
+
+
+@pytest.mark.parametrize(
+    ("says", "title"),
+    [
+        ("HYDRA build details: Version: 4.0.2 Release Date: Thu Apr 7 CC: gcc -g -O2", "MPICH 4.0.2"),
+        ("openmpi 5.0.11", "openmpi 5.0.11"),
+        ("", ""),
+    ],
+)
+def test_a_library_is_named_in_a_few_words(says: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpi_library, "mpi_version", lambda: says)
+    assert mpi_library.mpi_title() == title

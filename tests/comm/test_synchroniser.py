@@ -123,10 +123,10 @@ def test_sums_of_a_synchronisation() -> None:
 
 
 def test_what_a_policy_cannot_do_is_refused() -> None:
-    with pytest.raises(UserError, match="PRECISION=mixed_bfloat16"):
+    with pytest.raises(UserError, match="--precision mixed_bfloat16"):
         make_workload(sync="powersgd:2", precision="mixed_float16")
-    with refuses("WIRE=bf16", "SYNC=gradients"):
+    with refuses("--wire bf16", "--sync gradients"):
         make_workload(sync="powersgd:2", wire="bf16")
     for text in ("diloco:5", "powersgd:2"):
-        with refuses("SYNC=", text):
+        with refuses("--sync", text):
             RunSettings(sync=text)

@@ -239,7 +239,7 @@ AMBIGUOUS = {  # the text, the setting that decides, its values and the first fe
 @pytest.mark.parametrize("name", AMBIGUOUS)
 def test_what_can_be_read_in_two_ways_is_refused_and_a_setting_reads_it(cache: Path, tmp_path: Path, name: str) -> None:
     content, setting, readings = AMBIGUOUS[name]
-    assert f"{setting.upper()}=" in refused(tmp_path / "own.csv", content)
+    assert f"--{setting}" in refused(tmp_path / "own.csv", content)
     for value, first in readings.items():
         prepared = prepare(tmp_path / "own.csv", **{setting: value})
         assert any(np.float32(first) in rows[:, 0] for rows in (prepared.train_x, prepared.test_x))
@@ -254,14 +254,14 @@ def test_what_can_be_read_in_two_ways_is_refused_and_a_setting_reads_it(cache: P
         ("exported by LabView\na,b,class\n1,2,0\n2,3,1\n", ("line", "columns")),
         ("a|b|class\n1|2|0\n1|1\n3|4|0\n", ("line 3", "got 2")),
         ("a\tb\tclass\n1\t2\t0\n1\t5\t2\t1\n3\t4\t0\n", ("line 3", "got 4")),
-        (lines(lambda row: f'"{row},5",{row}.5,{row % 2}', "a,b,class\n"), ("DECIMAL=", "'0,5'", "'0.5'")),
-        (lines(lambda row: f"{row},5;{row}.5;{row % 2}", "a;b;class\n"), ("DECIMAL=", "'0,5'", "'0.5'")),
+        (lines(lambda row: f'"{row},5",{row}.5,{row % 2}', "a,b,class\n"), ("--decimal", "'0,5'", "'0.5'")),
+        (lines(lambda row: f"{row},5;{row}.5;{row % 2}", "a;b;class\n"), ("--decimal", "'0,5'", "'0.5'")),
         (lines(lambda row: f"{'$' if row % 2 else chr(8364)}{row};{row % 3}", "a;class\n"), ("'a'", "line 2")),
         (lines(lambda row: f"{row}{'%' if row % 2 else ''};{row % 3}", "a;class\n"), ("'a'", "line 3")),
-        (lines(lambda row: f"{row} kg,{row % 3}", "weight,class\n"), ("line 2", "weight", "0 kg", "DROP=weight")),
-        (lines(lambda row: f"<{row},{row % 3}", "weight,class\n"), ("line 2", "weight", "<0", "DROP=weight")),
+        (lines(lambda row: f"{row} kg,{row % 3}", "weight,class\n"), ("line 2", "weight", "0 kg", "--drop weight")),
+        (lines(lambda row: f"<{row},{row % 3}", "weight,class\n"), ("line 2", "weight", "<0", "--drop weight")),
         (lines(lambda row: f'"{row + 1},23,456",{row % 3}', "lakh,class\n"), ("line 2", "lakh", "1,23,456")),
-        (lines(lambda row: f"{row}-,{row % 3}", "sap,class\n"), ("line 2", "sap", "0-", "DROP=sap")),
+        (lines(lambda row: f"{row}-,{row % 3}", "sap,class\n"), ("line 2", "sap", "0-", "--drop sap")),
         (lines(lambda row: f"2024-01-{row % 28 + 1:02},{row % 3}", "day,class\n"), ("line 2", "day", "2024-01-01")),
         (lines(lambda row: f"{row % 28 + 1}.12.2024;{row % 3}", "day;class\n"), ("line 2", "day", "1.12.2024")),
         (lines(lambda row: f"{row % 12 + 1}/31/24,{row % 3}", "day,class\n"), ("line 2", "day", "1/31/24")),
@@ -272,7 +272,7 @@ def test_what_can_be_read_in_two_ways_is_refused_and_a_setting_reads_it(cache: P
         (lines(lambda row: f"{f'x{row}' if row % 3 else row},{row % 3}", "mixed,class\n"), ("mixed", "'0'", "line 2")),
         (lines(lambda row: f"{row};{row % 3}" if row < 30 else f"zero;{row % 3}", "a;class\n"), ("line 32", "zero")),
         (lines(lambda row: f'"{row},5",{row % 3}' if row else "unknown,0", "a,class\n"), ("line 2", "unknown")),
-        (lines(lambda row: f"name{row},{row % 3}", "name,class\n", rows=300), ("300", "DROP=name")),
+        (lines(lambda row: f"name{row},{row % 3}", "name,class\n", rows=300), ("300", "--drop name")),
     ],
 )
 def test_what_is_no_table_of_numbers_and_categories_is_refused(

@@ -69,7 +69,7 @@ def test_names_and_info():
         (
             "file",
             None,
-            ("DATASET=file names no file", "--data"),
+            ("--dataset file names no file", "--data"),
         ),
     ],
 )
@@ -104,7 +104,7 @@ def test_locate_refuses(cache, tmp_path, monkeypatch):
     assert str(cache / "data") in str(caught.value)
     with refuses("not there: check --data-dir"):
         datasets.locate(workload("mnist"), tmp_path / "nowhere")
-    with refuses("synthetic needs a DATASET"):
+    with refuses("synthetic needs --dataset"):
         datasets.locate(workload("file", data_file="a.csv", data="synthetic"), None)
     monkeypatch.setenv("HARNESS_DATA_DIR", str(tmp_path / "elsewhere"))
     with pytest.raises(UserError, match="elsewhere"):

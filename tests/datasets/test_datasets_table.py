@@ -74,8 +74,8 @@ def test_blocks_of_a_large_file_share_their_categories(cache: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "label", "drop", "part"),
     [
-        (rows(20), "incme", "id", "unknown LABEL 'incme': did you mean 'income'"),
-        (rows(20), "income", "idd", "unknown DROP 'idd'"),
+        (rows(20), "incme", "id", "unknown label 'incme': did you mean 'income'"),
+        (rows(20), "income", "idd", "unknown drop 'idd'"),
         (rows(20), "income", "id,income", "which is the label"),
         (rows(20), "income", "age,colour,size,id", "leaves no column"),
         ("5,2\n0,3\n", "income", None, "has no header"),
@@ -104,7 +104,7 @@ def test_what_cannot_be_used_is_refused_by_column(
 def test_columns_are_of_tables(cache: Path, tmp_path: Path, setting: dict[str, str]) -> None:
     np.savez(tmp_path / "own.npz", x=np.zeros((3, 2)), y=np.arange(3))
     for given in ({"dataset": "file", "data_file": str(tmp_path / "own.npz")}, {"dataset": "mnist"}):
-        with refuses("is for a table", next(iter(setting)).upper()):
+        with refuses("is for a table", f"--{next(iter(setting))}"):
             datasets.locate(Workload(model="dnn", batch_per_rank=4, **given, **setting), None)
 
 

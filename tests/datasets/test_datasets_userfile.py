@@ -35,7 +35,7 @@ def test_own_csv(cache, tmp_path, header):
     assert rows[order].tolist() == [[row + 0.5, 2 * row] for row in range(20)]
     assert labels[order].tolist() == [row % 2 for row in range(20)] and sorted(prepared.test_y) == [0, 1]
     assert prepared.record.held_out_seed == 0
-    assert ("LABEL=" in prepared.record.note) == (not header)
+    assert ("--label" in prepared.record.note) == (not header)
     if header:
         named = "target" if "target" in header else "label"
         assert named in prepared.record.note

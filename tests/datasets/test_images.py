@@ -183,5 +183,5 @@ def test_synthetic_images_come_from_memory_or_from_files_of_the_size_of_photogra
 def test_rank_0_does_not_send_images_that_every_rank_decodes(cache):
     settings = {"dataset": "imagenet", "model": "alexnet", "distribution": "scatter", "image_size": 64, "classes": 4}
     assert datasets.locate(resolve(**settings), None).kind == "synthetic"  # held in memory
-    with refuses("DISTRIBUTION=parallel"):
+    with refuses("--distribution parallel"):
         datasets.locate(resolve(**settings, input="files"), None)

@@ -92,7 +92,7 @@ def test_a_header_is_no_row_and_a_row_no_header(cache: Path, tmp_path: Path, nam
 )
 def test_a_label_of_a_class_for_every_row_is_refused(cache: Path, tmp_path: Path, content: str, likely: str) -> None:
     sentence = refused(tmp_path / "own.csv", content)
-    assert f"'{likely}'" in sentence and f"LABEL={likely.removeprefix('column ')}" in sentence
+    assert f"'{likely}'" in sentence and f"--label {likely.removeprefix('column ')}" in sentence
     prepared = prepare(tmp_path / "own.csv", label=likely.removeprefix("column "))
     assert columns(prepared).label == likely and columns(prepared).label_choice == "asked"
 
@@ -134,12 +134,12 @@ def test_columns_are_named_by_number_too(
 @pytest.mark.parametrize(
     ("header", "settings", "part"),
     [
-        ("id,a,,c\n", {"label": "c", "drop": "id"}, "DROP=3"),  # a nameless feature
+        ("id,a,,c\n", {"label": "c", "drop": "id"}, "--drop 3"),  # a nameless feature
         ("id,a,a,c\n", {"label": "a"}, "2, 3"),
         ("label,a,target,c\n", {}, "label, target"),
-        ("id,a,b,c\n", {"label": "5"}, "unknown LABEL '5'"),
-        ("id,a,b,c\n", {"label": "c", "drop": "0"}, "unknown DROP '0'"),
-        ("9,a,b,c\n", {"label": "2"}, "unknown LABEL '2'"),  # a name or a number: not known
+        ("id,a,b,c\n", {"label": "5"}, "unknown label '5'"),
+        ("id,a,b,c\n", {"label": "c", "drop": "0"}, "unknown drop '0'"),
+        ("9,a,b,c\n", {"label": "2"}, "unknown label '2'"),  # a name or a number: not known
         ("", {"label": "species"}, "1 to 4"),
     ],
 )

@@ -100,7 +100,7 @@ def test_columns_of_parquet_that_are_neither_numbers_nor_categories_are_refused(
 def test_settings_of_text_are_refused_for_parquet(cache: Path, tmp_path: Path) -> None:
     write_parquet(tmp_path / "own.parquet")
     content = (tmp_path / "own.parquet").read_bytes()
-    assert "DECIMAL=comma" in refused(tmp_path / "own.parquet", content, decimal="comma")
+    assert "--decimal comma" in refused(tmp_path / "own.parquet", content, decimal="comma")
 
 
 WORDS = lines(lambda row: f"{'rgb'[row % 3]},{'xy'[row % 2]}", "colour,class\n")
@@ -117,7 +117,7 @@ YEARS = lines(lambda row: f"{'xy'[row % 2]},{row}.5", "class,2019\n")
         (WORDS.replace("b,x", "\n\nb,x", 1) + WORDS, ("line 44", "header")),  # empty lines count as lines
         (WORDS + "\ufeffr,x\n", ("line 42", "FEFF")),
         (NUMBERS + "\ufeff7,x\n", ("line 42", "FEFF")),
-        (WORDS + "R,x\n", ("line 42", "'R'", "'r'", "DROP=colour")),
+        (WORDS + "R,x\n", ("line 42", "'R'", "'r'", "--drop colour")),
         (WORDS + "r,X\n", ("line 42", "'X'", "'x'")),
         (NUMBERS.replace("x", "New York").replace("7.5,y", "7.5,NewYork"), ("line 9", "'NewYork'", "'New York'")),
         (WORDS.replace("r,x", '"r,x', 1), ("own.csv",)),  # a quote that nothing closes

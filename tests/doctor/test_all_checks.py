@@ -22,6 +22,7 @@ from harness.doctor.all_checks import (
     check_gpus,
     check_match,
     check_mpi,
+    check_node_name,
     check_package,
     check_scheduler,
     check_tensorflow,
@@ -31,6 +32,7 @@ from harness.doctor.all_checks import (
     try_find_mpi,
     warning,
 )
+from tests.labs.sentences import says
 
 LIBRARY = "Open MPI v5.0.11, package: Open MPI user@localhost, ident: 5.0.11"
 
@@ -54,6 +56,20 @@ def test_two_ranks_must_form_one_world(out: str, code: int, status: str, words: 
     assert check.status == status
     assert words in check.finding
     assert bool(check.fix) == (status != OK)
+
+
+def test_slurms_name_of_a_node_is_to_be_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    assert check_node_name() is None
+    monkeypatch.setattr(table.socket, "gethostname", lambda: "n7.cluster.example")
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    assert check_node_name() == ok("node name", "n7")
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu-1")
+    check = check_node_name()
+    assert check is not None
+    assert check.status == WARNING
+    says(check.finding, "gpu-1", "n7", "srun --mpi=pmix")
+    says(check.fix, "mpirun", "site file")
 
 
 @pytest.mark.parametrize(

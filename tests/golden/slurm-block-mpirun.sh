@@ -67,5 +67,5 @@ launch n1x1x1-r0-KEY1 1 \
   /opt/venv/bin/mpirun -n 1 --map-by ppr:1:node:PE=1 --bind-to core --host "$(first 1 :1)" \
   /opt/venv/bin/python -m harness train
 
-# They train in turns, block after block.
-exec /opt/venv/bin/python -m harness.cli.job_blocks /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"
+# They train in turns, block after block. The time limit counts from the start of this script.
+exec /opt/venv/bin/python -m harness.cli.job_blocks /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}" "$SECONDS"

@@ -67,5 +67,5 @@ launch n1x1x1-r0-KEY1 1 \
   srun --mpi=pmix --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --cpu-bind=cores --kill-on-bad-exit=1 --nodelist "$(first 1 '')" \
   /opt/venv/bin/python -m harness train
 
-# They train in turns, block after block.
-exec /opt/venv/bin/python -m harness.cli.job_blocks /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}"
+# They train in turns, block after block. The time limit counts from the start of this script.
+exec /opt/venv/bin/python -m harness.cli.job_blocks /sweep/jobs/block-mnist-NAME.json "${nodes[-1]}" "$SECONDS"

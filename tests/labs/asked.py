@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from harness.cli.command_make import command_line
 from harness.cli.command_sweep import sweep_command as sweep_click
 from harness.cli.common_options import take
 from harness.cli.training_options import LayoutOptions, build_layouts, build_workload, take_workload
@@ -15,11 +14,9 @@ from harness.sweep.submission_settings import Submission
 
 
 def asked(line: str) -> Sweep:
-    """The sweep that a command line of `make sweep` stands for, without its data."""
-    make, target, *words = shlex.split(line)
-    given = dict(word.replace("$$", "$").split("=", 1) for word in words)
-    assert (make, target) == ("make", "sweep")
-    _, *arguments = command_line("sweep", given)
+    """The sweep that a command line of `harness sweep` stands for, without its data."""
+    program, command, *arguments = shlex.split(line)
+    assert (program, command) == ("harness", "sweep")
     values: dict[str, Any] = sweep_click.make_context("sweep", arguments).params
     layouts, refused = build_layouts(take(LayoutOptions, values), Submission())
     assert not refused

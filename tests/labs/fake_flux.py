@@ -37,6 +37,7 @@ def batch(script):
     asked = directives(Path(script))
     number = 1001 + len(list(FOLDER.glob("*.json")))
     change(number, name=asked["job-name"], state="RUN", result="", code="", nodes=f"n[1-{asked['nodes']}]")
+    change(number, instance=os.environ.get("FLUX_URI", ""))
     if os.fork() == 0:
         supervise(number, script, asked)
     print(f"f{number}")

@@ -104,6 +104,7 @@ class Machine:
             step=np.arange(self.steps),
             entry=entry,
             exit=left,
+            turn=np.zeros(self.steps, dtype=np.int32),
             statistics=np.zeros((self.steps + 1, self.ranks)),
             input=np.vstack([waits, nothing]),
         )

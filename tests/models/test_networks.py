@@ -77,7 +77,7 @@ def test_fan_in_initialisation_has_the_papers_variance():
         ("cnn", ("images, but this data",)),
         (
             "cnn-relu",
-            ("MODEL=cnn-relu",),
+            ("--model cnn-relu",),
         ),
         ("tests.no_such_module:network", ("write package.module:name",)),
         ("tests.mpi.faulty:no_such_function", ("no function or class",)),

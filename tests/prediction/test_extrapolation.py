@@ -204,7 +204,7 @@ def test_one_core_predicts_with_what_it_must_assume(tmp_path: Path) -> None:
     says(predicted, "8 ranks", NODE)
     assert re.search(r"[\d.]+ \([\d.]+ to [\d.]+\)", predicted)
     note = table(answer, f"Predicted {NODE}").note
-    says(note, "NETWORK=")
+    says(note, "--network")
     says(note, "0.5 %", "10 %")
     assert [one.name for one in answer.figures][:2] == ["speedup", "efficiency"]
 
@@ -255,7 +255,7 @@ def test_ranks_that_exchange_nothing_tell_nothing_of_more_of_them(tmp_path: Path
         point = make_point(ranks, repeat, sync="none")
         write_run(tmp_path / "study", make_run(point, seconds=[[1.0 / ranks + 0.01] * ranks]))
     answer = drawn(tmp_path / "study")
-    says(" ".join(answer.details), "SYNC=none")
+    says(" ".join(answer.details), "--sync none")
     assert answer.data["predicted"] == ()
 
 

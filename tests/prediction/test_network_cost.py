@@ -116,7 +116,7 @@ def test_a_message_takes_what_the_probe_measured_of_its_size(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["fast", "1e-6", "-1e-6,1e-9", "1e-6,1e,9", "nan,1e-9", "1,2,3"])
 def test_a_network_that_is_none_is_one_sentence(text: str) -> None:
-    with pytest.raises(UserError, match=r"NETWORK=.* is "):
+    with pytest.raises(UserError, match=r"--network.* is "):
         read_links(text)
 
 

@@ -70,7 +70,7 @@ def test_sizes_are_doublings_and_the_papers_networks() -> None:
         <= set(SIZES)
     )
     assert all(size % 4 == 0 for size in SIZES)
-    with refuses("LARGEST=100"):
+    with refuses("--largest 100"):
         message_sizes(100)
 
 
@@ -88,8 +88,8 @@ def test_settings_are_parsed_and_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--ranks", "1"], "RANKS=1 is too small"),
-        (["--ranks", "4096"], "RANKS=4096 needs 4096 cores"),
+        (["--ranks", "1"], "--ranks 1 is too small"),
+        (["--ranks", "4096"], "--ranks 4096 needs 4096 cores"),
         (["--workload", "mnist-dn"], "did you mean 'mnist-dnn'"),
         (["--mca", "pml"], "write NAME=VALUE"),
         (["--launcher", " "], "--launcher is empty"),

@@ -145,5 +145,5 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     job = Job(plan=JobPlan(mode="jobs", points=better.points()[:1]), files=SweepFolder(tmp_path))
     write_job(job, open_scheduler("local", oversubscribe=True), data_dir=None)
     assert "OMPI_MCA_pml=other" in job.script.read_text().split()
-    with refuses("TUNED=1"):
+    with refuses("--tuned"):
         tuned_settings(make_workload(dataset="file"), tmp_path)

@@ -290,7 +290,7 @@ def test_a_first_row_with_an_empty_cell_is_no_header(tmp_path):
 
 def test_csv_names_that_are_numbers_are_told_by_a_setting(tmp_path):
     (tmp_path / "data.csv").write_text("0,1,2\n" + "".join(f"{row % 2},{row}.5,0.{row + 1}\n" for row in range(20)))
-    with refuses("HEADER="):
+    with refuses("--header"):
         CsvRows(tmp_path / "data.csv", None, Peers())
     source = CsvRows(tmp_path / "data.csv", None, Peers(), CsvSettings(header="yes"))
     assert source.blocks == (20,)

@@ -68,14 +68,14 @@ def test_other_versions_and_machines_are_not_added(tmp_path: Path) -> None:
     with refuses("2.99", "--replace"):
         save_baseline(updated, "main", tmp_path)
     other = replace(next_day, machine=replace(next_day.machine, fingerprint="f" * 12))
-    with refuses("another machine", "OTHER_MACHINE=1"):
+    with refuses("another machine", "--other-machine"):
         save_baseline(other, "main", tmp_path)
     assert save_baseline(other, "main", tmp_path, other_machine=True).sessions == 2
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_a_baseline_needs_three_blocks(tmp_path: Path, blocks: int) -> None:
-    with refuses(3, "REPEATS=3"):
+    with refuses(3, "--repeats 3"):
         save_baseline(session(0, blocks=blocks), "main", tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -10,7 +10,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.regression.launch_comparison import compare_measurements
 from harness.regression.measurement import HostTime, MeasuredLaunch, Measurement, measured_in, session_numbers
-from harness.regression.session_check import check_sessions
+from harness.regression.session_check import Verdict, check_sessions
 from harness.regression.session_samples import session_samples
 from harness.schema.record import encode
 from harness.schema.sweep_folder import RUN_FILE, SweepFolder
@@ -143,3 +143,16 @@ def test_a_sweep_beside_other_work_throughout_is_refused(tmp_path: Path) -> None
     write_study(tmp_path / "study")
     with refuses("other work met nearly all rounds of 6 launches"):
         measured_in(tmp_path / "study", "now", None)
+
+
+def test_a_check_of_a_sweep_beside_other_work_throughout_cannot_tell(tmp_path: Path) -> None:
+    for name, quiet_rounds in (("before", 12), ("now", 4)):
+        for repeat in range(3):
+            write_block(tmp_path / name, repeat, quiet_rounds=quiet_rounds)
+        write_study(tmp_path / name)
+    before = measured_in(tmp_path / "before", "main", None, contended_too=True)
+    now = measured_in(tmp_path / "now", "now", None, contended_too=True)
+    assert (before.contended, now.contended, len(now.launches), now.excluded) == (False, True, 6, 0)
+    check = check_sessions(before, now)
+    assert {row.verdict for row in check.rows} <= {Verdict.CANNOT_TELL, Verdict.PASS, Verdict.SMALL}
+    assert check.verdict == Verdict.CANNOT_TELL and check.other_work is not None

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.regression.measurement import compare_stacks
+from harness.regression.measurement import Measurement, compare_stacks
 from harness.regression.session_check import Verdict, check_sessions
 from harness.regression.session_model import ScatterSource
 from harness.report.answer import plain
@@ -51,6 +51,7 @@ def test_slower_steps_on_all_layouts_are_no_loss_of_efficiency() -> None:
         ("step time", 1),
         ("step time", 2),
     }
+    says(" ".join(session_answer(check, "harness check").details), "every layout", "efficiency did not")
 
 
 def test_a_faster_stack_is_an_improvement() -> None:
@@ -74,6 +75,13 @@ def test_other_sweeps_of_the_machine_tell_how_far_sessions_differ() -> None:
     check = check_sessions(baseline, now, machine_sweeps=others)
     assert {row.scatter.source for row in check.rows} == {ScatterSource.MACHINE}
     assert {row.scatter.sessions for row in check.rows} == {6}
+
+
+def test_a_sure_gain_is_said_beside_rows_that_are_open() -> None:
+    slow, fast = sides(1, losses={"transfer efficiency": -0.2})
+    check = check_sessions(slow, fast)
+    assert check.verdict == Verdict.CANNOT_TELL and check.of(Verdict.IMPROVEMENT)
+    says(" ".join(session_answer(check, "harness check").details), "gain is sure", "transfer efficiency")
 
 
 def test_a_layout_that_was_not_measured_now_cannot_pass() -> None:
@@ -116,3 +124,60 @@ def test_what_changed_of_the_stack_comes_first() -> None:
     assert not any(line.changed for line in lines[2:]) and len(lines) > 5
     notes = plain(" ".join(session_answer(check_sessions(baseline, changed), "harness check").notes))
     assert "TF_ENABLE_ONEDNN_OPTS changed: not set to 0" in notes
+
+
+def beside_work(measurement: Measurement, cores: float, *, blocks: range = range(3)) -> Measurement:
+    """Return the launches of so many `blocks` beside other work on so many `cores`."""
+    launches = tuple(
+        replace(launch, other_cores=cores, met=True) if launch.repeat in blocks else launch
+        for launch in measurement.launches
+    )
+    return replace(measurement, launches=launches)
+
+
+def test_a_session_beside_a_constant_load_is_no_regression() -> None:
+    baseline, slower = sides(slower=0.3, losses={"load balance": 0.2})
+    assert check_sessions(baseline, slower).verdict == Verdict.REGRESSION
+    check = check_sessions(baseline, beside_work(slower, 1.0))
+    assert check.verdict == Verdict.CANNOT_TELL and not check.of(Verdict.REGRESSION)
+    assert check.other_work == 1.0 and not check.blocks_would_decide
+    answer = session_answer(check, "harness check")
+    assert answer.code == 3
+    says(answer.sentence, "CANNOT TELL", "other work", "1.0 cores")
+    says(answer.details[0], "largest loss", "which that work may have caused")
+
+
+def test_a_gain_beside_a_constant_load_is_not_told_either() -> None:
+    baseline, faster = sides(slower=-0.3)
+    assert check_sessions(baseline, beside_work(faster, 1.0)).verdict == Verdict.CANNOT_TELL
+
+
+@pytest.mark.parametrize(
+    ("cores", "blocks", "cores_of_baseline"),
+    [
+        (0.2, range(3), 0.0),  # housekeeping of a quiet machine
+        (1.0, range(2), 0.0),  # a block was alone
+        (1.0, range(3), 1.0),  # work that is always there is part of the machine
+    ],
+)
+def test_other_work_that_does_not_explain_a_loss_leaves_it_a_regression(
+    cores: float, blocks: range, cores_of_baseline: float
+) -> None:
+    baseline, slower = sides(slower=0.3)
+    check = check_sessions(
+        beside_work(baseline, cores_of_baseline, blocks=range(15)), beside_work(slower, cores, blocks=blocks)
+    )
+    assert check.verdict == Verdict.REGRESSION and check.other_work is None
+
+
+def test_factors_of_whole_epochs_are_said_to_be() -> None:
+    baseline, now = sides()
+    told = tuple(
+        replace(launch, useful=replace(launch.useful, excludes_contended=True))
+        for launch in now.launches
+        if launch.useful
+    )
+    in_turns = (replace(baseline, in_turns=True), replace(now, in_turns=True, launches=told))
+    check = check_sessions(*in_turns)
+    assert [measurement.label for measurement in check.whole_epochs] == ["main"]
+    says(" ".join(session_answer(check, "harness check").notes), "'main'", "whole epochs")

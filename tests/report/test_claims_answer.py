@@ -73,7 +73,7 @@ def test_the_page_sets_published_beside_ours_and_invents_nothing(tmp_path: Path)
     assert page.loads == [] and len(page.ids) == len(set(page.ids))
     says(text, "became of the papers", "None", 39, f"38 {UNKNOWN}")
     says(text, "measured on", "1, 2", "32")
-    says(text, "SYNC=none")
+    says(text, "--sync none")
     assert "1.60 on 2 ranks" in text
     for entry in LEDGER.claims:
         assert entry.text in text

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import time
+import tomllib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from harness.base import ADDRESS
 from harness.base.removal import MARK
 from harness.report.html_pages import render_page
 from harness.report.svg import TONES
@@ -36,11 +38,19 @@ CURVES = ("loss-time", "loss-samples", "accuracy-time", "accuracy-samples")
 
 def test_page_stands_alone(report: Path, page: Text) -> None:
     content = report.read_text()
+    if ADDRESS:  # of the project, in the BibTeX entry: it is text
+        content = content.replace(ADDRESS, "")
     assert page.loads == [] and page.tags.count("script") == 1 and "@import" not in content
     assert not re.search(r"https?:|//[a-z]+\.|fetch\(|XMLHttp|import\(", content)
     assert len(page.ids) == len(set(page.ids))
     assert set(re.findall(r'href="#([^"]+)"', content)) <= set(page.ids)
     assert set(re.findall(r"url\(#([^)]+)\)", content)) <= set(page.ids)
+
+
+def test_it_offers_the_study_of_what_it_shows(report: Path, page: Text) -> None:
+    study = tomllib.loads((report.parent / "study.toml").read_text())
+    assert (study["data"]["dataset"], study["ranks"]["nodes"]) == ("mnist", [1, 2])
+    assert "study.toml" in page.links
 
 
 def test_every_figure_is_inlined_in_theme_colours_and_written_as_files(report: Path) -> None:
@@ -122,7 +132,7 @@ def test_command_finds_sweeps_by_name_and_the_newest(study: Path, tmp_path: Path
     result = CliRunner().invoke(command, where, catch_exceptions=False)
     assert result.output.splitlines()[-1] == str(tmp_path / study.name / "index.html")
     assert " " in study.name and find_sweep(study.name, study.parent) == find_sweep(str(study), tmp_path) == study
-    with refuses("unknown SWEEP"):
+    with refuses("unknown sweep"):
         CliRunner().invoke(command, ["mnist stdy", *where], catch_exceptions=False)
     with refuses("sweep` first, or name"):
         CliRunner().invoke(command, ["--results", str(tmp_path / "none")], catch_exceptions=False)

@@ -46,8 +46,8 @@ def test_first_screen_has_question_answer_accuracy_place_data_cost_and_command(p
         "64 per rank, 64 to 128 global",
         "0123456789ab",
         "0.16 core-hours in 12 launches",  # 30 s and 2 s of imports, of one core and of two, six times each
-        "make sweep DATASET=higgs MODEL=dnn",
-        "DATA_DIR=folder",
+        "harness sweep --dataset=higgs --model=dnn",
+        "--data-dir FOLDER",
     ):
         assert expected in first, expected
 

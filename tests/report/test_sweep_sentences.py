@@ -169,7 +169,7 @@ def test_a_lower_speedup_to_accuracy_has_its_reason(speedup: float, settings: di
     )
     sentence = plain(sweep_sentences.to_accuracy(scaling, make_workload(**settings), [target], 0.9))
     says(sentence, "90.0 % test accuracy", f"{speedup:.2f} times as fast as 1 rank")
-    assert ("is 128 and not 64 (GLOBAL_BATCH=64 holds it)" in sentence) == has_reason
+    assert ("is 128 and not 64 (--global-batch 64 holds it)" in sentence) == has_reason
 
 
 def test_a_speedup_with_interference_names_who_lost_more() -> None:

@@ -119,7 +119,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
     ):
         said = plain(" ".join(banner.text for banner in answer.banners)).replace(limit.state, "limit")
         assert "2 of 6 launches of limit are left out: not valid, or all beside other work." in said, answer.kind
-        assert "4 of 6 launches of limit trained in turns beside other work" in said
+        assert "4 of 6 launches of limit trained interleaved beside other work" in said
         assert "limit ran without synchronisation: a limit of the machine, no training." in said
         assert "Synthetic data" in said
         assert ("Efficiency far above 100 %" in said) == (answer.kind != "history")
@@ -128,7 +128,7 @@ def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -
 def test_launches_in_turns_beside_other_work_are_said_first() -> None:
     runs = [make_launch(1, k, 1.0, notes=(MET,) if k else ()) for k in range(3)]
     said = plain(" ".join(doubts(runs, launch_frame(runs))))
-    assert "2 of 3 launches trained in turns beside other work" in said
+    assert "2 of 3 launches trained interleaved beside other work" in said
 
 
 def test_a_sentence_counts_the_launches_that_are_invalid() -> None:
@@ -192,7 +192,7 @@ def test_a_comparison_says_which_launches_are_left_out(tmp_path: Path) -> None:
 def test_a_launch_that_trains_for_a_moment_says_how_many_epochs_are_enough() -> None:
     brief = [make_run(make_point(ranks), seconds=[[0.1 / ranks] * ranks] * 3) for ranks in (1, 2)]
     (sentence,) = doubts(brief, launch_frame(brief))
-    says(sentence, "2 of 2", "1 s", "EPOCHS=100", "5 s")
+    says(sentence, "2 of 2", "1 s", "--epochs 100", "5 s")
     assert not doubts([make_run()], launch_frame([make_run()]))
     in_turns = [replace(run, block="b") for run in brief]  # they go on for the rounds that ratios are of
     assert not doubts(in_turns, launch_frame(in_turns))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.command_lines import sweep_command_line
+from harness.schema.command_lines import harness_command
 from harness.schema.layout import Layout
 from harness.schema.presets import resolve, script_workload
 from harness.schema.setting_words import study_name
@@ -30,7 +30,7 @@ SWEEPS = [
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=study_name)
 def test_the_command_on_a_page_gives_the_same_study(sweep: Sweep) -> None:
-    parts = [asked(line) for line in sweep_command_line(sweep).splitlines()]
+    parts = [asked(line) for line in harness_command(sweep).splitlines()]
     assert {part.name for part in parts} == {sweep.name}
     assert {layout for part in parts for layout in part.layouts} == set(sweep.layouts)
     assert {part.repeats for part in parts} == {sweep.repeats}
@@ -41,4 +41,4 @@ def test_a_script_with_hard_arguments_survives_shell_and_make(tmp_path: Path) ->
     script.write_text("")
     workload = script_workload(script, ["--name", "a $HOME 'b'"], sync="weights:epoch", batch="global")
     sweep = Sweep(workload=workload, layouts=(Layout(nodes=2),))
-    assert asked(sweep_command_line(sweep)).name == sweep.name
+    assert asked(harness_command(sweep)).name == sweep.name

@@ -23,12 +23,12 @@ def test_the_preset_scales_weakly_and_a_command_says_where_it_does_not() -> None
     for scaling in ("weak", "strong"):
         sweep = Sweep(workload=workload, layouts=layouts, repeats=6, scaling=scaling)
         commands[scaling] = repeat_command(Path("results/x"), sweep)
-    assert "SCALING" not in commands["weak"]
-    assert "SCALING=strong" in commands["strong"]
+    assert "--scaling" not in commands["weak"]
+    assert "--scaling=strong" in commands["strong"]
 
 
 def test_the_preset_is_for_imagenet() -> None:
-    with pytest.raises(UserError, match="PRESET=jupiter"):
+    with pytest.raises(UserError, match="--preset jupiter"):
         resolve(dataset="mnist", model="dnn", preset="jupiter")
 
 

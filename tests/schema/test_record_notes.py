@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.command_lines import sweep_command_line
+from harness.schema.command_lines import harness_command
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import resolve, script_workload
@@ -74,6 +74,6 @@ def test_the_command_gives_the_note_again_and_the_name_of_the_study_does_not(scr
     workload = script_workload(tmp_path / "train.py", [], sync="gradients", batch="global")
     workload = workload if script else resolve(dataset="mnist", model="dnn")
     sweep = Sweep(workload=replace(workload, note=WORDS), layouts=(Layout(nodes=1),), repeats=6)
-    again = asked(sweep_command_line(sweep))
+    again = asked(harness_command(sweep))
     assert again.workload.note == WORDS and again.name == sweep.name
     assert study_name(sweep) == study_name(replace(sweep, workload=workload))

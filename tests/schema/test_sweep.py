@@ -51,5 +51,5 @@ def test_each_repeat_has_a_seed_of_its_own_at_every_rank_count():
 def test_weak_scaling_gives_rows_in_proportion_to_the_ranks():
     weak = sweep(scaling="weak", workload=resolve(dataset="mnist", model="dnn", samples=1000), repeats=1)
     assert [point.workload.samples for point in weak.points()] == [1000, 2000]
-    with refuses("SAMPLES="):
+    with refuses("--samples"):
         sweep(scaling="weak")

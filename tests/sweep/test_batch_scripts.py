@@ -203,8 +203,8 @@ def test_a_failed_launch_of_a_shared_allocation_does_not_keep_the_next_from_runn
 def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_submitted() -> None:
     site, limit = Site(modules=("openmpi/5.0",)), Partition(name="standard", cores_per_node=64)
     said = remarks((ONE, FOUR), JobRequest(exclusive=True), limit, site)
-    says(said[0], "openmpi/5.0", "MPI=system")
-    says(said[1], 64, FOUR.ranks_per_node, "RANKS_PER_NODE=")
+    says(said[0], "openmpi/5.0", "--mpi system")
+    says(said[1], 64, FOUR.ranks_per_node, "--ranks-per-node")
     whole = Layout(nodes=1, ranks_per_node=64)
     full = remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))
     assert says(full[1], "64 ranks x 1 thread of 64 cores") and "RANKS_PER_NODE" not in full[1]
@@ -214,7 +214,7 @@ def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_su
 def test_a_count_for_which_nodes_are_not_usable_now_is_told_before_it_waits() -> None:
     limit = Partition(name="standard", nodes=8)
     drained = ("node n4 is drained: fan is loud",)
-    says(warn_of_nodes((ONE, Layout(nodes=8)), limit, drained), 8, "7 of 8", "standard", "fan is loud", "NODES=")
+    says(warn_of_nodes((ONE, Layout(nodes=8)), limit, drained), 8, "7 of 8", "standard", "fan is loud", "--nodes")
     assert warn_of_nodes((ONE, Layout(nodes=7)), limit, drained) is None
     assert warn_of_nodes((ONE, Layout(nodes=8)), limit, ()) is None
     assert warn_of_nodes((ONE, Layout(nodes=8)), None, drained) is None
@@ -223,7 +223,7 @@ def test_a_count_for_which_nodes_are_not_usable_now_is_told_before_it_waits() ->
 def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
     groups = [JobPlan(mode="jobs", points=(replace(make_point(), layout=ONE),))]
     cost = estimate(groups, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
-    assert cost.enough == "0:05:00" and "WALLTIME=0:05:00" in str(cost)
+    assert cost.enough == "0:05:00" and "--walltime 0:05:00" in str(cost)
     for request, durations in ((JobRequest(walltime="0:08:00"), {ONE: [100.0]}), (JobRequest(walltime="1:00:00"), {})):
         longer = estimate(groups, request, None, durations)
         assert longer.enough == "" and "WALLTIME" not in str(longer)
@@ -271,7 +271,7 @@ def test_directives_that_would_be_ignored_are_refused(scheduler: str, script: st
 
 
 def test_a_folder_that_pbs_cannot_write_to_is_refused(tmp_path: Path) -> None:
-    with refuses("SCHEDULER=pbs"):
+    with refuses("--scheduler pbs"):
         script_of("pbs-jobs", tmp_path / "a sweep")
 
 

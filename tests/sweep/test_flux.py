@@ -1,5 +1,6 @@
 """Flux by a double of its command: what is submitted, found, told and ended."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ from harness.base.errors import RunError
 from harness.schema.layout import Layout
 from harness.schema.sweep_folder import sweep_folders
 from harness.sweep.execute import run_sweep
-from harness.sweep.schedulers import Scheduler, flux, open_scheduler
+from harness.sweep.schedulers import Scheduler, choose_scheduler, flux, open_scheduler
 from harness.sweep.site import JobRequest, Partition, Site
 from harness.sweep.status import read_status
 from harness.sweep.submission_settings import Submission
 from tests.labs.doubles import install
 from tests.labs.factories import make_job
+from tests.labs.job_variables import FLUX as FLUX_JOB
 from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab
 
@@ -111,6 +113,17 @@ def test_all_launches_follow_each_other_in_one_job_and_the_same_again_does_nothi
     run(lab)
     assert lab.launched() == []
     assert len(list(instance.glob("*.json"))) == 1
+
+
+def test_in_a_job_of_flux_the_instance_of_that_job_has_the_jobs(
+    lab: Lab, instance: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in FLUX_JOB.items():
+        monkeypatch.setenv(name, text)
+    assert choose_scheduler("auto", Site())[0] == "flux"
+    run(lab)
+    (job,) = instance.glob("*.json")
+    assert json.loads(job.read_text())["instance"] == FLUX_JOB["FLUX_URI"]
 
 
 def test_launches_for_which_a_job_had_no_time_are_missing_and_the_next_command_makes_them(

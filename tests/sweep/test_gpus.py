@@ -171,7 +171,7 @@ def test_without_a_driver_no_layout_with_gpus_can_run(monkeypatch):
     monkeypatch.setattr(local_scheduler, "visible_gpus", lambda: select_visible((), "0"))
     local = Scheduler(oversubscribe=True)
     says(local.refusal(Layout(nodes=1, gpus_per_rank=1)), "for every rank", "GPU", 1, 0)
-    with refuses("GPUS=", "RANKS_PER_NODE=:"):
+    with refuses("--gpus", "--ranks-per-node:"):
         combine(Axes(gpus=(1, 2)), local.limit())
 
 
@@ -191,7 +191,8 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "fit_arrays.py"
 
 
 def run(tmp_path, ranks, script):
-    words = (sys.executable, "-m", "harness", "run", "-n", ranks, "--gpus-per-rank", "1", "--record", "record", script)
+    switches = ("-n", ranks, "--gpus-per-rank", "1", "--unjudged", "--record", "record")
+    words = (sys.executable, "-m", "harness", "run", *switches, script)
     changes = {"PYTHONPATH": f"{tmp_path}:{SCRIPT.parents[2]}", "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "2,0"}
     return subprocess.run(
         words, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **changes}, check=False

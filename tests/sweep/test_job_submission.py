@@ -13,7 +13,7 @@ from harness.sweep.execute import cancel_launches
 from harness.sweep.status import read_status
 from harness.sweep.sweep_files import read_running
 from tests.labs.queues import Queue, sweep
-from tests.labs.sentences import refuses
+from tests.labs.sentences import refuses, says
 from tests.labs.sweep_lab import Lab, wait_for
 
 pytestmark = pytest.mark.slow  # many short launches by doubles of schedulers: a minute together
@@ -58,6 +58,16 @@ def test_a_job_that_was_queued_whatever_its_submission_said_is_not_submitted_aga
             sweep(lab, scheduler, mode)
         assert queue.names.total() == queue.submissions == JOBS[mode]
         assert read_status(folder).count("queued") == 4
+
+
+def test_ctrl_c_names_the_job_that_goes_on(
+    lab: Lab, queue: Queue, until: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    until(1)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(lab, "slurm", "turns")
+    assert queue.submissions == 1
+    says(capsys.readouterr().out, "job 101 goes on", "harness cancel")
 
 
 @pytest.mark.parametrize(("scheduler", "mode"), WAYS)

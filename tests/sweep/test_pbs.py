@@ -116,19 +116,19 @@ def test_a_real_servers_nodes_and_one_that_is_down() -> None:
     [
         (
             JobRequest(qos="high"),
-            ("QOS=high", "SCHEDULER=pbs"),
+            ("--qos high", "--scheduler pbs"),
         ),
         (
             JobRequest(signal_s=30),
-            ("SIGNAL=30",),
+            ("--signal 30",),
         ),
         (
             JobRequest(launcher="srun --mpi=pmix"),
-            ("LAUNCHER=srun", "--mpi", "SCHEDULER=pbs:"),
+            ("--launcher 'srun", "--mpi", "--scheduler pbs:"),
         ),
         (
             JobRequest(partition="a", reservation="R1"),
-            ("PARTITION=a", "RESERVATION=R1"),
+            ("--partition a", "--reservation R1"),
         ),
     ],
 )
@@ -506,7 +506,7 @@ def test_a_job_that_ended_unseen_after_its_command_was_killed_is_noted_no_longer
 @pytest.mark.parametrize("words", [["compare", "here", "env:A=1"], ["policies", "a.py", "b.py"]])
 def test_nothing_trains_on_a_login_node(server: Path, words: list[str]) -> None:
     error = command(*words).exception
-    assert error and "variants train in turns" in str(error) and "SCHEDULER=pbs" in str(error)
+    assert error and "variants train interleaved" in str(error) and "--scheduler pbs" in str(error)
 
 
 def command(*words: str) -> Result:

@@ -173,7 +173,7 @@ def test_a_policy_that_refuses_a_job_when_none_is_queued_is_a_refusal(
 
 def test_a_full_queue_of_other_jobs_ends_the_command(lab: Lab, queue: Queue) -> None:
     queue.next(f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}")
-    with pytest.raises(QueueFull, match="MAX_JOBS"):
+    with pytest.raises(QueueFull, match="--max-jobs"):
         sweep(lab, "slurm", "jobs")
 
 

@@ -96,7 +96,7 @@ def test_a_scheduler_is_one_module_and_a_template(lab: Lab, added: Path) -> None
 
 def test_what_it_does_not_know_and_its_own_directives_are_refused(lab: Lab, added: Path) -> None:
     assert "atonce" in schedulers.known_schedulers()
-    with refuses("QOS=high", "SCHEDULER=atonce"):
+    with refuses("--qos high", "--scheduler atonce"):
         schedulers.open_scheduler("atonce", request=Submission().request.__class__(qos="high"))
     (added / "atonce.sh.j2").write_text("#!/bin/bash\n#ONCE x\n")
     with refuses("of the script", "2"):

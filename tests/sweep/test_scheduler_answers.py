@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.sweep import job_nodes
 from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import flux, pbs, slurm
 from tests.labs.sentences import refuses
@@ -82,7 +83,7 @@ OTHERS: dict[str, tuple[Callable[[str], object], str]] = {
     "sinfo, partitions": (slurm.read_partitions, _SINFO),
     "sinfo, nodes": (slurm.read_slurm_nodes, _NODES),
     "scontrol": (slurm.read_node_gpus, _SCONTROL),
-    "node list": (lambda text: list(slurm.expand(text)), "r[1-2]n[01-03,7]-ib,m3"),
+    "node list": (lambda text: list(job_nodes.expand(text)), "r[1-2]n[01-03,7]-ib,m3"),
     "qstat, usage": (_pbs_usages, _ENDED_JSON),
     "qstat, bare texts": (lambda text: _pbs_states(pbs.quote_bare_texts(text)), _RUNNING_JSON),
     "pbsnodes": (pbs.read_pbs_nodes, _PBSNODES),

@@ -7,9 +7,9 @@ import pytest
 from harness.base.processes import Reply
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
+from harness.sweep.job_nodes import expand
 from harness.sweep.schedulers import slurm
 from harness.sweep.schedulers.slurm import (
-    expand,
     read_partitions,
     read_queue,
     read_sacct,
@@ -179,7 +179,7 @@ def test_days_all_memory_and_a_list_of_partitions_are_slurms_own_ways_to_ask() -
     built = of_two_partitions(JobRequest(partition="a,b", memory="0", walltime="1-12:00:00"))
     assert built.refusal(Layout(nodes=9)) is None
     assert built.refusal(Layout(nodes=10)) == "needs 10 nodes, partition a,b has 9"
-    with refuses("PARTITION=c"):
+    with refuses("--partition c"):
         of_two_partitions(JobRequest(partition="a,c")).limit()
     for wrong in ("1-", "0:00:00", "1-1:70:00", "1:00"):
         with refuses("is not a time"):

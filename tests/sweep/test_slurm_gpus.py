@@ -6,8 +6,9 @@ import pytest
 
 from harness.base.processes import Reply
 from harness.schema.layout import Layout
+from harness.sweep.job_nodes import expand
 from harness.sweep.schedulers import slurm
-from harness.sweep.schedulers.slurm import expand, gpus_of, read_node_gpus, read_partitions
+from harness.sweep.schedulers.slurm import gpus_of, read_node_gpus, read_partitions
 from harness.sweep.site import JobRequest
 from tests.labs.sentences import says
 

@@ -21,7 +21,7 @@ from harness.base.errors import RunError
 from harness.base.removal import MARK, make_place, new_staging_folder
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep, tidy, write_scripts
-from harness.sweep.finished_launches import survey
+from harness.sweep.finished_launches import finished_launch, survey
 from harness.sweep.launch_command import first_error
 from harness.sweep.progress import Pace
 from harness.sweep.schedulers import local
@@ -173,11 +173,11 @@ def test_a_launch_that_fails_alike_twice_is_not_tried_six_times(lab: Lab) -> Non
 
 
 def test_time_left_counts_the_start_of_tensorflow_too() -> None:
-    record = make_run()  # 30 s, and 2 s before it
-    pace = Pace([record.point], [record])
-    assert pace.left([record.point]) == 32
-    pace.take(record, 48)
-    assert pace.left([record.point, record.point]) == 80
+    launch = finished_launch(make_run())  # 30 s, and 2 s before it
+    pace = Pace([launch.point], [launch])
+    assert pace.left([launch.point]) == 32
+    pace.take(launch, 48)
+    assert pace.left([launch.point, launch.point]) == 80
 
 
 def test_a_later_success_ends_the_failure_whose_cost_stays(lab: Lab) -> None:
@@ -212,7 +212,7 @@ def test_layouts_beyond_the_cores_are_recorded_as_skipped(lab: Lab) -> None:
     sweep = lab.sweep(nodes=(1, 4), repeats=1)
     lab.run(sweep)
     assert len(read_status(lab.results / sweep.name).skipped) == 1
-    with refuses("4", "OVERSUBSCRIBE=1"):
+    with refuses("4", "--oversubscribe"):
         lab.run(lab.sweep(nodes=(4,)))
     lab.launched()
     lab.run(lab.sweep(nodes=(4,), repeats=1, oversubscribe=True))

@@ -68,15 +68,15 @@ def test_a_damaged_record_is_named_with_what_is_missing(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("dnnn", "unknown MODEL 'dnnn': did you mean 'dnn'"),
-        ("cnn", "MODEL=cnn needs images, but this data set has"),
+        ("dnnn", "unknown model 'dnnn': did you mean 'dnn'"),
+        ("cnn", "--model cnn needs images, but this data set has"),
         pytest.param(
-            "nosuch:fn", "MODEL=nosuch:fn cannot be imported: No module named 'nosuch'", marks=pytest.mark.slow
+            "nosuch:fn", "--model nosuch:fn cannot be imported: No module named 'nosuch'", marks=pytest.mark.slow
         ),
-        pytest.param("mine:no", "MODEL=mine:no names no function", marks=pytest.mark.slow),
+        pytest.param("mine:no", "--model mine:no names no function", marks=pytest.mark.slow),
         pytest.param(
             "mine:wrong",
-            "MODEL=mine:wrong fails while it is built: ZeroDivisionError: division by zero",
+            "--model mine:wrong fails while it is built: ZeroDivisionError: division by zero",
             marks=pytest.mark.slow,
         ),
     ],

@@ -18,7 +18,7 @@ import pytest
 
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
-from harness.base.turns import Turns
+from harness.base.turns import Turns, turn_of_round
 from harness.schema.record import encode
 from harness.sweep import block_program
 from harness.sweep.referee import MemoryUse, holds, parse_memory, run_block
@@ -139,9 +139,10 @@ def test_marks_name_the_turn_of_every_timed_step(tmp_path: Path) -> None:
     for name in ("one", "two"):
         marks = pd.Series(said(tmp_path, name)["marks"])
         timed = end.turns[end.turns["launch"] == name]
-        # The first two rounds are for finding the number of steps; turn 1 is the first of them.
-        counted = marks[marks > 2].value_counts().sort_index()
-        assert list(counted) == [steps for steps in timed["steps"] if steps]
+        counted = marks[marks >= turn_of_round(0)].value_counts()
+        assert counted.to_dict() == {
+            turn_of_round(number): steps for number, steps in zip(timed["round"], timed["steps"], strict=True)
+        }
         assert (marks == 0).sum() >= 3 * marks.nunique() - 6
 
 
@@ -197,7 +198,7 @@ def test_a_job_writes_down_the_commands_of_its_launches_when_it_has_its_nodes(tm
     file = tmp_path / "block.json"
     block = TurnBlock(name="job", launches=later, rounds=str(tmp_path / "rounds.parquet"))
     file.write_bytes(encode(BlockSeries(blocks=(block,))))
-    words = [sys.executable, "-m", "harness.cli.job_blocks", file, "a-node-without-an-address"]
+    words = [sys.executable, "-m", "harness.cli.job_blocks", file, "a-node-without-an-address", "0"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "a-node-without-an-address" in ended.stdout

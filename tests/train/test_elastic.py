@@ -147,7 +147,7 @@ def test_a_killed_rank_is_noticed_while_a_stopped_one_is_waited_for(tmp_path):
         ({"on_failure": "retry"}, ("did you mean",)),
         (
             {"on_failure": "shrink", "checkpoint": "500"},
-            ("CHECKPOINT=500", "ON_FAILURE=abort"),
+            ("--checkpoint 500", "--on-failure abort"),
         ),
     ],
 )
@@ -162,7 +162,7 @@ def test_what_only_one_rank_knows_cannot_be_outlived():
         return Point(workload=workload, layout=Layout(nodes=1))
 
     check_workload(point())
-    for fields, sentence in (({"sync": "weights:3"}, "SYNC=gradients"), ({"optimizer": "my.own:f"}, "OPTIMIZER=")):
+    for fields, sentence in (({"sync": "weights:3"}, "--sync gradients"), ({"optimizer": "my.own:f"}, "--optimizer")):
         with pytest.raises(UserError, match=sentence):
             check_workload(point(**fields))
 

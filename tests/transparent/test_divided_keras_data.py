@@ -16,6 +16,7 @@ from harness.transparent.divided_keras_data import (
     rows_per_batch,
 )
 from harness.transparent.patch import Refused
+from harness.transparent.runtime import switched_on
 from tests.labs.alike_ranks import alike_runtime
 from tests.labs.replacements import installed
 
@@ -117,3 +118,13 @@ def test_the_batch_size_of_a_data_set_is_that_of_its_last_batching():
 def test_a_tuple_is_one_element():
     pairs = map_elements(tf.data.Dataset.from_tensor_slices((NUMBERS, -NUMBERS)), lambda pair: pair[0] + pair[1])
     assert {int(number) for number in pairs} == {0}
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_rows_of_whole_batches_have_a_place_by_which_they_draw(is_own):
+    runtime = alike_runtime(1)
+    runtime.own_rows.present = is_own
+    with switched_on(runtime.undivided):
+        adapter = adapter_of(runtime, NUMBERS[:8], batch_size=4)
+    places = [element.place.numpy().tolist() for element in adapter.get_tf_dataset()]
+    assert places == [[4, 8] if is_own else [0, 0]] * 2

@@ -24,8 +24,10 @@ from harness.transparent.divided_loops import (
     indivisible,
     rows_in,
 )
+from harness.transparent.divided_random_numbers import ScriptDraws
 from harness.transparent.patch import Refused, put_back
 from tests.labs.alike_ranks import alike_runtime
+from tests.labs.replacements import installed
 
 
 class Script:
@@ -291,9 +293,19 @@ def test_a_step_of_a_fixed_number_of_rows_is_whole():
     function(X)
     step = CompiledStep(function=function, held=())
     assert CompiledSteps(runtime).probe(step, (X,), {})
-    assert step.is_fixed
+    assert step.why_whole
     assert step.state is TrainingState.WHOLE
     assert runtime.mixes
+
+
+def test_a_step_that_draws_what_is_not_of_single_rows_is_whole_without_a_probe():
+    runtime = alike_runtime()
+    with installed(ScriptDraws(runtime)):
+        function = tf.function(lambda v: v + tf.random.gamma([], 1.0))
+        function(X)
+    step = CompiledStep(function=function, held=())
+    assert CompiledSteps(runtime).probe(step, (X,), {})
+    assert step.state is TrainingState.WHOLE
 
 
 def test_a_step_without_a_batch_or_a_graph_cannot_be_probed():
@@ -362,3 +374,31 @@ def test_the_documentation_shows_the_table():
 def test_what_cannot_happen_is_a_mistake():
     with pytest.raises(KeyError):
         advance(TrainingState.DIVIDED, TrainingEvent.MIXED)
+
+
+def calls_at_once(change, **settings):
+    """Return how many elements a parallel map by `change` makes at once."""
+    Script(**settings)
+    mapped = tf.data.Dataset.range(4).map(change, num_parallel_calls=2)
+    put_back()
+    return int(mapped._num_parallel_calls)
+
+
+def test_a_map_that_draws_makes_one_element_at_a_time_where_one_process_is_to_draw_the_same():
+    def draw(number):
+        return tf.random.normal([2])
+
+    assert calls_at_once(draw) == 1
+    assert calls_at_once(lambda number: tf.function(draw)(number)) == 1
+    assert calls_at_once(lambda number: number + 1) == 2
+    assert calls_at_once(draw, unjudged=True) == 2
+
+
+def test_a_loop_whose_trial_would_show_nothing_gets_whole_batches():
+    script = Script()
+    script.take()
+    script.runtime.count_step(tf.Variable(1.0))
+    script.loop.why_untried = "it draws"
+    assert script.take() == [4, 5, 6, 7]
+    assert script.runtime.mixes
+    assert not script.runtime.collectives.trial.goes_on

@@ -59,7 +59,8 @@ def check_cases(output, count):
 @pytest.mark.mpi  # ranks meet in every step's sums
 @pytest.mark.slow
 def test_two_ranks_train_alike_in_single_and_in_fused_steps(tmp_path):
-    words = ("-m", "harness.transparent", "--batch", "global", "--threads", 1, "--fuse", "always", "--record", "record")
+    switches = ("--batch", "global", "--threads", 1, "--fuse", "always", "--unjudged", "--record", "record")
+    words = ("-m", "harness.transparent", *switches)
     finished = run_ranks(2, *words, PROGRAMS / "fused_fits.py", cwd=tmp_path, timeout=280)
     assert finished.returncode == 0, finished.stderr[-3000:]
     check_cases(finished.stdout, 12)

@@ -8,9 +8,11 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from harness.base.errors import SharedError
+from harness.schema.record_notes import NoteCode
 from harness.transparent.collectives import Scalars
 from harness.transparent.keras_trainer import Agreement, BatchAgreement, Trainers, fixed_rows, may_sum
 from harness.transparent.patch import Refused
+from harness.transparent.witness import PeerRank
 from tests.labs.alike_ranks import alike_runtime
 from tests.labs.replacements import installed
 
@@ -93,6 +95,33 @@ def test_a_batch_by_hand_is_divided_where_all_ranks_get_as_many_rows(monkeypatch
         model.train_on_batch(tf.ones([3, 2]), tf.zeros([3, 1]))
     assert len(seen[-1][0]) == 3
     assert runtime.mixes
+
+
+class LostWitness(PeerRank):
+    """Rank 0 whose witness has gone."""
+
+    def judges_next(self):
+        return False
+
+
+def test_a_training_that_no_witness_compares_takes_whole_batches(monkeypatch):
+    runtime = alike_runtime(1)
+    runtime.witness = LostWitness()
+    seen = []
+    monkeypatch.setattr(TensorFlowTrainer, "train_on_batch", lambda self, x, y=None, sample_weight=None: seen.append(x))
+
+    def fit(self, x=None, y=None, batch_size=None, epochs=1, callbacks=None):
+        seen.append(runtime.undivided.get())
+
+    monkeypatch.setattr(TensorFlowTrainer, "fit", fit)
+    with installed(trainers(runtime)):
+        compiled().train_on_batch(tf.ones([2, 2]), tf.zeros([2, 1]))
+        compiled().fit(tf.ones([2, 2]))
+        judged = compiled()
+        judged.make_train_function()
+        judged.fit(tf.ones([2, 2]))
+    assert [len(seen[0]), *seen[1:]] == [2, True, False]
+    assert [note.code for note in runtime.notes][:1] == [NoteCode.NOT_DIVIDED_FROM]
 
 
 def test_a_part_of_a_loops_batch_is_not_divided_again():

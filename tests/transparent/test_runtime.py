@@ -7,6 +7,7 @@ from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.runtime import in_dataset
+from harness.transparent.witness import PeerRank
 from tests.labs.alike_ranks import alike_runtime
 from tests.labs.sentences import refuses
 
@@ -19,6 +20,31 @@ def test_a_note_is_kept_once_and_rank_0_prints_it(capsys):
         assert runtime.notes == [Note(code=NoteCode.COMPUTED_WHOLE, values={"reason": "why"})]
         assert runtime.mixes
         assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+class LostWitness(PeerRank):
+    """Rank 0 whose witness has gone."""
+
+    def judges_next(self):
+        return False
+
+
+def test_a_training_that_begins_without_a_witness_is_not_divided_and_one_without_any_is():
+    runtime = alike_runtime()
+    assert runtime.begin_judged()  # nothing is compared, as the user has asked for
+    runtime.witness = PeerRank()
+    assert runtime.begin_judged()
+    assert not runtime.notes
+    runtime.witness = LostWitness()
+    assert not runtime.begin_judged()
+    assert [note.code for note in runtime.notes] == [NoteCode.NOT_DIVIDED_FROM]
+
+
+@pytest.mark.parametrize(
+    ("settings", "compares"), [({}, True), ({"unjudged": True}, False), ({"sync": "weights:2"}, False)]
+)
+def test_what_is_divided_is_compared_unless_the_user_asks_for_less(settings, compares):
+    assert alike_runtime(**settings).compares_with_one_process == compares
 
 
 def test_switches_are_on_within_their_block_only():

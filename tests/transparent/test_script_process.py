@@ -10,10 +10,10 @@ from harness.base.errors import RunError, SharedError, UserError
 from harness.comm.world import World
 from harness.transparent import private_files, script_process
 from harness.transparent.patch import Refusals
-from harness.transparent.run_settings import INPUT
-from harness.transparent.script_process import all_fail, end_together, prepare_script, run_to_exit_code
+from harness.transparent.run_settings import INPUT, RunSettings
+from harness.transparent.script_process import all_fail, end_together, prepare_script, refuse_unjudged, run_to_exit_code
 from tests.labs.alike_ranks import AlikeComm
-from tests.labs.sentences import says
+from tests.labs.sentences import refuses, says
 
 
 @pytest.fixture
@@ -32,6 +32,13 @@ def test_a_script_has_its_arguments_and_its_folder(tmp_path, monkeypatch):
     assert prepare_script(point) == tmp_path / "train.py"
     assert sys.argv == [str(tmp_path / "train.py"), "--epochs", "3"]
     assert sys.path[0] == str(tmp_path)
+
+
+def test_a_run_that_no_witness_could_judge_is_refused_unless_that_is_asked_for():
+    with refuses("--shared-files", "--unjudged"):
+        refuse_unjudged(RunSettings(shared_files=True), 0)
+    refuse_unjudged(RunSettings(shared_files=True, unjudged=True), 0)
+    refuse_unjudged(RunSettings(), 0)
 
 
 @pytest.mark.parametrize(("error", "code"), [(UserError("a"), 2), (RunError("a"), 1)])

@@ -56,6 +56,8 @@ TOGETHER = {
         "observed-rows-counted",
         "observed-rows-taken",
         "observed-rows-printed",
+        "observed-rows-drawn-otherwise",
+        "observed-rows-drawn-eagerly",
         "take-arrays-rows-masked",
     ),
     "sessions": ("session-gradients-clipped", "session-dropout"),
@@ -64,6 +66,7 @@ TOGETHER = {
 SOME = (
     "observed-class-counts",
     "observed-mixed-later",
+    "observed-witness-left",
     "session-rows-masked",
     "free-graph-clipped",
     "trap-any-order",

@@ -35,10 +35,10 @@ def session(script, size=2, **settings):
 @pytest.mark.parametrize(
     ("size", "settings", "watched"),
     [
-        (2, {"witness": "first"}, True),
-        (2, {"witness": "off"}, False),
-        (1, {"witness": "first"}, False),
-        (2, {"witness": "first", "sync": "weights:2"}, False),
+        (2, {}, True),
+        (2, {"unjudged": True}, False),
+        (1, {}, False),
+        (2, {"sync": "weights:2"}, False),
     ],
 )
 def test_several_ranks_that_share_gradients_have_a_witness(script, size, settings, watched):
@@ -46,9 +46,9 @@ def test_several_ranks_that_share_gradients_have_a_witness(script, size, setting
 
 
 def test_a_recorded_run_and_a_script_of_horovods_words_have_none(script, tmp_path):
-    assert not session(script, witness="first", record=tmp_path / "record").wants_witness()
+    assert not session(script, record=tmp_path / "record").wants_witness()
     script.write_text("import horovod\n")
-    assert not session(script, witness="first").wants_witness()
+    assert not session(script).wants_witness()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_recorded_run_and_a_script_of_horovods_words_have_none(script, tmp_pat
     [(2, False, [NoteCode.NO_WITNESS]), (2, True, []), (1, False, [])],
 )
 def test_a_training_that_no_witness_could_judge_is_not_said_to_be_judged(script, size, has_witness, codes):
-    running = session(script, size, witness="off")
+    running = session(script, size, unjudged=True)
     if has_witness:
         running.witness = PeerRank()
     notes = []
@@ -97,7 +97,7 @@ def test_files_that_are_not_apart_are_noted_once(script, monkeypatch, capsys):
 
 
 def test_shared_files_are_noted_and_no_witness_writes_them(script):
-    running = session(script, shared_files=True, witness="first")
+    running = session(script, shared_files=True)
     running.part_files()
     assert [note.code for note in running.file_notes] == [NoteCode.FILES_SHARED]
     assert not running.wants_witness()

@@ -27,7 +27,7 @@ def test_a_print_of_a_probed_step_is_noted_and_not_made(trial, tmp_path):
     trial.probe = GradientProbe()
     tf.print("step", output_stream=f"file://{log}")
     assert lines(log) == ["step"]
-    assert len(trial.probe.outputs) == 1
+    assert len(trial.probe.whole_for) == 1
 
 
 def test_a_call_of_python_whose_result_a_probed_step_needs_is_made_and_another_is_not(trial):
@@ -41,13 +41,13 @@ def test_a_call_of_python_whose_result_a_probed_step_needs_is_made_and_another_i
     assert tf.py_function(note, [tf.constant(1)], []) == []
     assert int(tf.py_function(note, [tf.constant(2)], tf.int32)) == 2
     assert called == [2]
-    assert len(trial.probe.outputs) == 2
+    assert len(trial.probe.whole_for) == 2
 
 
 def test_a_summary_of_a_probed_step_is_not_written(trial, tmp_path):
     with tf.summary.create_file_writer(str(tmp_path)).as_default(step=1):
         trial.probe = GradientProbe()
         assert not tf.summary.write("loss", 1.0)
-        assert len(trial.probe.outputs) == 1
+        assert len(trial.probe.whole_for) == 1
         trial.probe = None
         assert tf.summary.write("loss", 1.0)

@@ -40,7 +40,7 @@ def script(monkeypatch, **of_loop):
 def test_a_loop_that_takes_rows_of_its_first_batch_is_noted(take, monkeypatch):
     runtime = script(monkeypatch)
     take(BATCH)
-    assert runtime.loop.rows_taken_in
+    assert runtime.loop.why_whole
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,19 @@ def test_a_loop_that_takes_rows_of_its_first_batch_is_noted(take, monkeypatch):
 def test_a_loop_that_takes_anything_else_is_not(take, monkeypatch):
     runtime = script(monkeypatch)
     take(BATCH)
-    assert not runtime.loop.rows_taken_in
+    assert not runtime.loop.why_whole
 
 
 def test_what_is_taken_of_a_divided_batch_changes_nothing(monkeypatch):
     runtime = script(monkeypatch, is_observed=False)
     assert len(BATCH) == 4
-    assert not runtime.loop.rows_taken_in
+    assert not runtime.loop.why_whole
 
 
 def test_a_text_that_is_executed_is_the_scripts_own(monkeypatch):
     runtime = script(monkeypatch)
     exec("len(rows)", {"rows": BATCH})
-    assert runtime.loop.rows_taken_in
+    assert runtime.loop.why_whole
     assert is_library(tf.__file__)
     assert not is_library("/home/anna/keras/train.py")
     assert not is_library("/usr/lib/python3/site-packages/fitlab/loop.py")

@@ -12,7 +12,7 @@ from harness.analysis.read_results import load_sweep
 from harness.base.errors import UserError
 from harness.cli import main
 from harness.cli.training_options import WorkloadOptions, build_workload
-from harness.schema.command_lines import sweep_command_line
+from harness.schema.command_lines import harness_command
 from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.presets import script_workload
@@ -89,7 +89,7 @@ def test_records_of_a_script_make_a_report(tmp_path):
     for ranks in (1, 2):
         staging = tmp_path / f"run-{ranks}"
         finished = run_ranks(
-            ranks, "-m", "harness.transparent", "--record", staging, "--threads", 1, SCRIPT, cwd=tmp_path
+            ranks, "-m", "harness.transparent", "--unjudged", "--record", staging, "--threads", 1, SCRIPT, cwd=tmp_path
         )
         assert finished.returncode == 0, finished.stderr[-3000:]
         record = read_run(staging)
@@ -129,8 +129,8 @@ def test_a_scripts_own_rate_and_the_rows_of_its_loop_are_part_of_its_workload():
     assert workload.script is not None and workload.script.batch == PER_RANK
     study = Sweep(workload=workload, layouts=(Layout(nodes=1), Layout(nodes=2)), scaling="weak")
     assert {point.workload for point in study.points()} == {workload}
-    line = sweep_command_line(study)
-    assert "SCRIPT_BATCH=32" in line and "OWN_RATE=" in line and "SCALING=weak" in line
+    line = harness_command(study)
+    assert "--script-batch=32" in line and "--own-rate=" in line and "--scaling=weak" in line
 
 
 @pytest.mark.parametrize(

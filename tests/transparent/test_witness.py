@@ -415,22 +415,82 @@ def test_rows_that_are_lost_end_all_ranks(launch):
         launch.rank.take(observation(1.0, rows=7.0))
 
 
-def test_a_witness_that_is_late_is_given_up(monkeypatch):
+def hang_up(launch):
+    launch.witnesses[0].close()
+
+
+def come_late(launch):
+    """Do nothing: the patience of rank 0 ends."""
+
+
+@pytest.mark.parametrize("goes", [hang_up, come_late])
+def test_what_a_witness_has_compared_before_it_went_counts_and_no_later_training_is_divided(monkeypatch, goes):
     launch = Launch(monkeypatch, patience_s=3.0)
     launch.send(observation(1.0))
+    assert launch.rank.judges_next()
     launch.rank.take(observation(1.0))
+    goes(launch)
     launch.rank.take(observation(1.0))
     assert launch.rank.over
-    assert codes(launch) == [NoteCode.WITNESS_AGREED, NoteCode.WITNESS_BEHIND]
+    assert codes(launch) == [NoteCode.WITNESS_AGREED, NoteCode.WITNESS_MISSED]
     assert launch.runtime.notes[0].values["steps"] == 1
+    assert not launch.errors
+    assert not launch.rank.judges_next()
 
 
-def test_a_witness_that_hangs_up_is_given_up_at_once(monkeypatch):
+@pytest.mark.parametrize("goes", [hang_up, come_late])
+def test_a_launch_that_divides_before_its_witness_has_compared_anything_is_refused_when_that_goes(monkeypatch, goes):
+    launch = Launch(monkeypatch, patience_s=1.0)
+    assert launch.rank.judges_next()
+    goes(launch)
+    with pytest.raises(UserError):
+        launch.rank.take(observation(1.0))
+    (error,) = launch.errors
+    assert says(error, "--unjudged", "-n 1", "test_witness.py")
+
+
+@pytest.mark.parametrize("goes", [hang_up, come_late])
+def test_a_training_by_keras_to_which_no_witness_has_come_is_not_divided(monkeypatch, goes):
+    launch = Launch(monkeypatch, patience_s=1.0)
+    goes(launch)
+    launch.rank.meet()
+    assert not launch.rank.judges_next()
+    assert codes(launch) == [NoteCode.WITNESS_SAW_NOTHING, NoteCode.WITNESS_MISSED]
+    assert not launch.errors
+
+
+def test_rank_0_waits_for_the_witness_where_a_training_by_keras_begins(launch, pair):
+    line, witness = pair
+    witness.meet()
+    launch.send(line.recv())
+    launch.rank.meet()
+    assert launch.rank.judges_next()
+    assert not launch.rank.has_ended
+
+
+def test_a_script_that_makes_other_steps_alone_is_refused(monkeypatch):
     launch = Launch(monkeypatch)
-    launch.witnesses[0].close()
-    launch.rank.take(observation(1.0))
-    assert launch.rank.over
-    assert codes(launch) == [NoteCode.WITNESS_SAW_NOTHING]
+    launch.send(2)  # it asks for what rank 0 shares, at a place to which rank 0 does not come
+    with pytest.raises(UserError):
+        launch.rank.take(observation(1.0))
+    (error,) = launch.errors
+    assert says(error, "other steps", "--unjudged", "test_witness.py")
+
+
+def test_gradients_of_other_shapes_are_refused(launch):
+    launch.send(Observation("gradient", ("kernel",), np.ones((2, 5)), rows=8.0))
+    with pytest.raises(UserError):
+        launch.rank.take(observation(1.0))
+    (error,) = launch.errors
+    assert says(error, "other gradients", "--unjudged")
+
+
+def test_what_magnifies_rounding_and_rows_of_each_rank_do_not_keep_later_trainings_whole(launch):
+    launch.again = observation(1.5)
+    launch.send(observation(1.0))
+    launch.rank.take(observation(1.4))
+    assert codes(launch)[-1] == NoteCode.ROUNDING_MAGNIFIED
+    assert launch.rank.judges_next()
 
 
 def test_where_every_rank_reads_rows_of_its_own_nothing_is_judged(launch):

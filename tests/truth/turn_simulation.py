@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, ratio_over_blocks
 from harness.analysis.turn_blocks import read_turn_block
-from harness.cli.command_sweep import next_repeats
+from harness.cli.sweep_end import EndRule
 
 ONE, MANY = f"n1x1x1-r0-{'a' * 12}", f"n2x1x1-r0-{'b' * 12}"  # what launches of one rank and of all are called
 _BLOCK_S = 5.0  # of machine time, by which the stopping rule knows that there is time for more
@@ -160,13 +160,14 @@ def _finding(values: np.ndarray, truth: float, rng: np.random.Generator) -> Find
     held, counts = [], []
     mean = math.exp(values.mean())
     for _ in range(1000):
-        drawn = rng.choice(values, 24)
+        drawn = rng.choice(values, 80)
         wanted = FEWEST_BLOCKS
         while True:
             ratio = ratio_over_blocks(drawn[:wanted].tolist())
             assert ratio is not None
             reach = math.log(ratio.interval.high / ratio.interval.low) / 2
-            more = next_repeats(reach, wanted, _BLOCK_S * wanted)
+            more = EndRule().next_repeats(reach, wanted)
+            more = EndRule().within_budget(more, wanted, _BLOCK_S * wanted, _BLOCK_S)
             if more <= wanted:
                 break
             wanted = more

@@ -1,12 +1,13 @@
 """`.zenodo.json` and `codemeta.json` say what CITATION.cff says."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.base import __version__
+from harness.base import ADDRESS, AUTHORS, __version__
 from tests.labs.golden import compare_golden
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +19,14 @@ def citation() -> dict[str, Any]:
     content: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert content["version"] == __version__
     return content
+
+
+def test_authors_and_address_are_those_of_the_code(citation: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [author["name"] for author in citation["authors"]] == [AUTHORS]
+    assert citation.get("repository-code", "") == ADDRESS
+    assert project.get("urls", {}).get("Repository", "") == ADDRESS
+    assert project["version"] == __version__
 
 
 def as_json(content: dict[str, Any]) -> str:
@@ -54,6 +63,7 @@ def test_codemeta_has_what_the_citation_has(citation: dict[str, Any]) -> None:
         "keywords": citation["keywords"],
         "programmingLanguage": ["Python", "C++"],
         "operatingSystem": "Linux",
+        **({"codeRepository": citation["repository-code"]} if "repository-code" in citation else {}),
         "referencePublication": [
             {
                 "@type": "ScholarlyArticle",

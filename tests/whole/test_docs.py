@@ -14,12 +14,20 @@ import pytest
 from click.testing import CliRunner
 
 from harness import datasets
+from harness.analysis.confidence_intervals import FEWEST_BLOCKS
+from harness.bench.bench_runner import MINUTES
 from harness.cli import main
+from harness.cli.command_bench import bench_command
 from harness.cli.command_make import TARGETS, command_line, read_overrides, settings_of
+from harness.cli.command_sweep import MOST_BLOCKS, sweep_command
+from harness.regression.session_check import Verdict
 from harness.schema.presets import PRESETS
+from harness.schema.sweep import USUAL_MINUTES, USUAL_WIDTH
 from harness.schema.sync_policies import POLICIES
+from harness.sweep.referee import TURN_S
 from tests.labs.additions import TABLE
 from tests.labs.doc_pages import EVERYTHING, FENCE, MAKE, PAGES, ROOT, examples, mentions, planned, words
+from tests.labs.sentences import says
 
 
 def resolve(arguments: Sequence[str]) -> None:
@@ -161,3 +169,29 @@ def test_every_variable_of_the_environment_is_listed() -> None:
     sources = (ROOT / "harness").rglob("*.py")
     in_code = {name for path in sources for name in re.findall(r"\bHARNESS_[A-Z_]+\b", path.read_text())}
     assert set(re.findall(r"`(HARNESS_[A-Z_]+)`", PAGES["environment.md"])) == in_code
+
+
+def test_numbers_of_pages_and_helps_are_those_of_the_code() -> None:
+    helps = {}
+    for command in (sweep_command, bench_command):
+        texts = [command.help, *(option.help for option in command.params if isinstance(option, click.Option))]
+        helps[command.name] = " ".join(filter(None, texts))
+    fewest = f"{FEWEST_BLOCKS} blocks and more"
+    most = f"{MOST_BLOCKS} blocks"
+    narrow = f"{100 * USUAL_WIDTH:g} %"
+    longest = f"{USUAL_MINUTES:g} minutes"
+    slice_time = f"{1000 * TURN_S:g} ms"
+    bench = f"{MINUTES:g} minutes"
+    says(helps["sweep"], fewest, most, f"[default: {100 * USUAL_WIDTH:g}%]", f"[default: {USUAL_MINUTES:g}]")
+    says(helps["bench"], bench, slice_time)
+    for name, facts in {
+        "README.md": (slice_time, bench),
+        "settings.md": (fewest, most),
+        "tutorial.md": (narrow, longest, slice_time),
+        "method.md": (most, narrow, longest, slice_time),
+        "cluster.md": (f"{FEWEST_BLOCKS} to {most}",),
+        "alternatives.md": (bench, slice_time),
+        "glossary.md": (slice_time, *(verdict.value for verdict in Verdict)),
+    }.items():
+        says(PAGES[name], *facts)
+    assert set(re.findall(r"slices of (?:about )?(\d+ ms)", EVERYTHING)) == {slice_time}

@@ -50,7 +50,6 @@ OTHER_PROGRAMS = {
     "make soak": "disturbs launches for minutes; the tests of losses, kills, hosts and full disks do each of it",
     "make docs": "Sphinx",
     "make help": "awk",
-    "python -m hatchling build": "tests/whole/test_wheel.py builds",
     "python -m tests": "kills sweeps",
 }
 # What makes the rest small, or gives it what stands for a user's own.
@@ -69,6 +68,7 @@ INSTEAD = {
     "report SWEEP --network": f"report {RECORDS.name} --network",
     "--dataset mnist --nodes 1,2 --format": "--dataset mnist --nodes 1,2 --dry-run --format",
     "harness sweep --dataset mnist --nodes 1..2": "harness sweep --dataset mnist --nodes 1..2 --dry-run",
+    "study init study.toml": "study init written.toml",  # the pages' study is there
     "harness sweep study.toml": "harness sweep study.toml --dry-run",
     "trace LAUNCH": f"trace {RECORDS.name}",
     "SWEEP --base 16": f"{RECORDS.name} --base 1",

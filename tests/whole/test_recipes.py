@@ -12,7 +12,7 @@ import pytest
 from tests.labs.doc_pages import PAGES, ROOT
 
 JOBS = ROOT / "jobs"
-EASYBUILD = JOBS / "easybuild" / "mpi-tf-harness-0.1.0-foss-2024a.eb"
+EASYBUILD = JOBS / "easybuild" / "mpi-tf-harness-0.2.0-foss-2024a.eb"
 SPACK = JOBS / "spack" / "package.py"
 DEFINITION = JOBS / "containers" / "harness.def"
 DOCKERFILE = JOBS / "containers" / "Dockerfile"

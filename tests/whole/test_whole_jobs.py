@@ -65,9 +65,9 @@ def test_the_same_command_has_nothing_left_to_do(study: Path) -> None:
     "words",
     [
         pytest.param((SCRIPT,), id="fit"),
-        pytest.param(("--witness", "off", SCRIPTS / "tape_loop.py"), id="own loop"),
+        pytest.param(("--unjudged", SCRIPTS / "tape_loop.py"), id="own loop"),
         pytest.param((PROGRAMS / "horovod_session.py", "found.json", 4), id="Horovod"),
-        pytest.param(("--witness", "off", SCRIPTS / "session_lenet.py"), id="TensorFlow 1"),
+        pytest.param(("--unjudged", SCRIPTS / "session_lenet.py"), id="TensorFlow 1"),
     ],
 )
 def test_a_users_script_trains_on_two_ranks(tmp_path: Path, words: tuple[object, ...]) -> None:
@@ -77,6 +77,7 @@ def test_a_users_script_trains_on_two_ranks(tmp_path: Path, words: tuple[object,
     assert "sha256" in finished.stderr
     told = json.loads(finished.stdout)
     assert (told["ranks"], told["exit_code"]) == (2, 0)
+    assert told["unjudged"] == ("--unjudged" in words)
     assert "on 2 ranks ended" in told["answer"]
 
 

@@ -26,7 +26,7 @@ def test_sums_in_16_bits_are_as_near_as_their_digits_allow() -> None:
         assert found["rounded once"], case
         # 1e-9 is below the least float16 and well within bfloat16, which has float32's exponents.
         assert bool(found["lost"]) == (wire == "fp16"), case
-    says(found["lost"], "WIRE=fp16")
+    says(found["lost"], "--wire fp16")
 
 
 @pytest.mark.mpi
@@ -48,7 +48,7 @@ def test_training_with_bf16_on_the_wire_says_so(tmp_path, cache) -> None:
 
 
 def test_weights_do_not_travel_in_16_bits() -> None:
-    with refuses("WIRE=bf16", "SYNC=gradients"):
+    with refuses("--wire bf16", "--sync gradients"):
         make_workload(wire="bf16", sync="weights:epoch")
     with refuses("did you mean", "bf16"):
         make_workload(wire="bf61")

@@ -110,6 +110,7 @@ def calls_of(between: np.ndarray, wire: float = 1e-4) -> Calls:
         step=np.arange(len(entry), dtype=np.int32),
         entry=np.reshape(entry, (-1, between.shape[1])),
         exit=np.reshape(left, (-1, between.shape[1])),
+        turn=np.zeros(len(entry), dtype=np.int32),
         statistics=np.zeros_like(between),
         input=np.zeros_like(between),
     )

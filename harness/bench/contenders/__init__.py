@@ -143,7 +143,7 @@ def choose_contenders(
     """
     for name in names:
         if name not in CONTENDERS:
-            raise unknown("CONTENDERS", name, CONTENDERS)
+            raise unknown("contender", name, CONTENDERS)
     wanted = {*names, *(BARE[CONTENDERS[name].ranks] for name in names)} or set(CONTENDERS)
     chosen = []
     left_out = {}
@@ -164,8 +164,8 @@ def choose_contenders(
 def _why_left_out(contender: Contender, cores: int) -> str:
     """Return why `contender` cannot run here, empty if it can."""
     if contender.package and find_spec(contender.package) is None:
-        option = {"ddp": "TORCH_PYTHON"}.get(contender.name, f"{contender.name.upper()}_PYTHON")
-        return f"{contender.package} is not installed; give {option}=PATH of a Python with it"
+        option = {"ddp": "--torch-python"}.get(contender.name, f"--{contender.name}-python")
+        return f"{contender.package} is not installed; give {option} PATH of a Python with it"
     if contender.ranks > cores:
         return f"it needs {contender.ranks} cores, this machine has {cores}"
     return ""

@@ -5,6 +5,7 @@ import pkgutil
 from pathlib import Path
 
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.datasets.dataset import Dataset
 from harness.datasets.own_file import FILE, OWN_FILE, SUFFIXES, own_suffix
 
@@ -30,7 +31,7 @@ def dataset_info(name: str) -> Dataset:
         return OWN_FILE
     datasets = registered()
     if name not in datasets:
-        raise unknown("DATASET", name, datasets)
+        raise unknown("dataset", name, datasets)
     return datasets[name]
 
 
@@ -41,16 +42,19 @@ def choose_dataset(name: str | None, data_file: str | None) -> str:
         UserError: neither or both are given, the set is unknown, the file is missing or of an unknown kind.
     """
     if name is not None and data_file is not None:
-        raise UserError(f"both DATASET={name} and --data {data_file} are given: give one of them")
+        raise UserError(f"both {setting('dataset', name)} and {setting('data', data_file)} are given: give one of them")
     if data_file is not None:
         path = Path(data_file)
         if not own_suffix(path):
-            raise UserError(f"--data {path} is of an unknown kind: use {', '.join(SUFFIXES)}")
+            raise UserError(f"{setting('data', path)} is of an unknown kind: use {', '.join(SUFFIXES)}")
         if not path.is_file():
-            raise UserError(f"--data {path} is not there: check the path")
+            raise UserError(f"{setting('data', path)} is not there: check the path")
         return FILE
     if name is None:
-        raise UserError(f"no data set given: add DATASET= one of {', '.join(dataset_names())}, or --data FILE")
+        raise UserError(
+            f"no data set given: add {setting('dataset')} one of {', '.join(dataset_names())}, or "
+            f"{setting('data', 'FILE')}"
+        )
     if name == FILE:
-        raise UserError("DATASET=file names no file: give it with --data FILE")
+        raise UserError(f"{setting('dataset', 'file')} names no file: give it with {setting('data', 'FILE')}")
     return dataset_info(name).name

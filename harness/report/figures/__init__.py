@@ -1,7 +1,7 @@
 """The figures of a sweep's report. To add one, put a file here with a function marked `figure`; that is all."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 import pandas as pd
 
 from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.device_use import DeviceUse
 from harness.analysis.scaling import Scaling
 from harness.prediction.extrapolation import Extrapolation
 from harness.report.answer import PageFigure
@@ -26,8 +27,9 @@ class SweepView:
     `folder` has the records. `runs` and `launches` (`launch_frames.launch_frame`) are of all launches, `ratios`
     (`scaling.ratios_frame`) of the valid ones; `parts` is `time_parts.breakdown_frame`, `curves` is
     `curve_frame` and `final` its `final_frame`, `extrapolations` what is predicted of more ranks. `costs` are
-    `overheads` by part of the time. `goal` is a test accuracy, None where none was tested, and `targets` the times to
-    it. `subject` names the workload, `names` has a reader's words for every layout.
+    `overheads` by part of the time, `devices` what every layout's devices do. `goal` is a test accuracy, None where
+    none was tested, and `targets` the times to it. `subject` names the workload, `names` has a reader's words for every
+    layout.
     """
 
     folder: Path
@@ -42,6 +44,7 @@ class SweepView:
     scaling: Scaling
     extrapolations: tuple[Extrapolation, ...] = ()
     costs: tuple[PointOverheads, ...] = ()
+    devices: Mapping[str, DeviceUse] = field(default_factory=dict)
     goal: float | None = None
     targets: tuple[TimeToAccuracy, ...] = ()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import setting
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep.scheduler_answers import CommandRunner, State
@@ -85,10 +86,16 @@ class Scheduler(abc.ABC):
     interleaves: ClassVar[bool] = True
     """Whether launches of one job can share its cores, so that they train in turns; else they follow each other."""
     launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
+    around: ClassVar[str] = ""
+    """Of which scheduler this process is in a job, where jobs run in that one."""
     survives_client: ClassVar[bool] = True
     """Whether jobs go on when the process that submitted them ends."""
     poll_s: ClassVar[float] = 2.0
     """Seconds between two polls."""
+    forks_ranks: ClassVar[bool] = False
+    """Whether ranks of blocks can be forked from a process of the command: it is on their host, and lives as long."""
+    rank_python: tuple[str, ...] = ()
+    """The words by which ranks of blocks start in the place of Python, none where each starts a Python of its own."""
 
     def __init__(
         self, *, site: Site | None = None, request: JobRequest | None = None, oversubscribe: bool = False
@@ -102,14 +109,18 @@ class Scheduler(abc.ABC):
         for name in self.unknown:
             value = getattr(self.request, name)
             if value != getattr(JobRequest(), name):
-                setting = name.removesuffix("_s").upper()
-                raise UserError(f"{setting}={value} is unknown to SCHEDULER={self.name}: leave it out")
+                option = setting(name.removesuffix("_s"), value)
+                raise UserError(f"{option} is unknown to {setting('scheduler', self.name)}: leave it out")
         if self.request.mode and self.request.mode not in self.modes:
             use = ", ".join(self.modes)
-            raise UserError(f"MODE={self.request.mode} is not for SCHEDULER={self.name}: use {use}")
+            raise UserError(
+                f"{setting('mode', self.request.mode)} is not for {setting('scheduler', self.name)}: use {use}"
+            )
         if self.request.launcher not in self.launchers:
             use = ", ".join(self.launchers)
-            raise UserError(f"LAUNCHER={self.request.launcher} is not for SCHEDULER={self.name}: use {use}")
+            raise UserError(
+                f"{setting('launcher', self.request.launcher)} is not for {setting('scheduler', self.name)}: use {use}"
+            )
         self.check_request()
 
     def check_request(self) -> None:
@@ -190,7 +201,8 @@ class Scheduler(abc.ABC):
         """Return `path` as a directive takes it; raise a UserError if none can."""
         if self.directive and not re.fullmatch(f"[{self.path_characters}]+", path, flags=re.ASCII):
             raise UserError(
-                f"RESULTS '{path}' has a space or a character that SCHEDULER={self.name} cannot write to: "
+                f"{setting('results', path)} has a space or a character that {setting('scheduler', self.name)} "
+                "cannot write to: "
                 "choose another folder"
             )
         return path
@@ -349,12 +361,11 @@ def exceeds(layout: Layout, request: JobRequest, limit: Partition | None) -> str
     asked = request.limit_s(layout.nodes)
     fits = request.mode == "turns" and not request.walltime  # its limit is estimated, within the partition's
     if limit.walltime is not None and not fits and asked > walltime_seconds(limit.walltime):
-        return f"asks for WALLTIME={walltime(asked)}, {where} allows {limit.walltime}"
+        return f"asks for {setting('walltime', walltime(asked))}, {where} allows {limit.walltime}"
     return None
 
 
 FALLBACK = "local"
-_WITHOUT_QUEUE = (FALLBACK, "inside")
 
 
 def known_schedulers() -> tuple[str, ...]:
@@ -365,7 +376,7 @@ def known_schedulers() -> tuple[str, ...]:
 def scheduler_class(name: str) -> type[Scheduler]:
     """Return the class of the scheduler called `name`; raise a UserError if there is no such scheduler."""
     if name not in known_schedulers():
-        raise unknown("SCHEDULER", name, ("auto", *known_schedulers()))
+        raise unknown("scheduler", name, ("auto", *known_schedulers()))
     scheduler: type[Scheduler] = importlib.import_module(f"{__name__}.{name}").Scheduler
     return scheduler
 
@@ -377,7 +388,9 @@ def check_identifier(scheduler: str, job: str) -> None:
         UserError: it is none, or there is no such scheduler.
     """
     if not re.fullmatch(f"(?!-){scheduler_class(scheduler).identifier}", job, flags=re.ASCII):
-        raise UserError(f"job {job[:80]!r} is no identifier of SCHEDULER={scheduler}: delete the file, or correct it")
+        raise UserError(
+            f"job {job[:80]!r} is no identifier of {setting('scheduler', scheduler)}: delete the file, or correct it"
+        )
 
 
 def open_scheduler(
@@ -407,8 +420,12 @@ def choose_scheduler(name: str, site: Site) -> tuple[str, str]:
     for candidate in known_schedulers():
         program = scheduler_class(candidate).detect()
         if program:
-            return candidate, f"scheduler: {candidate}, found {program} (SCHEDULER={FALLBACK} runs here instead)"
-    others = " or ".join(candidate for candidate in known_schedulers() if candidate not in _WITHOUT_QUEUE)
+            return (
+                candidate,
+                f"scheduler: {candidate}, found {program} ({setting('scheduler', FALLBACK)} runs here instead)",
+            )
+    with_queue = [name for name in known_schedulers() if name != FALLBACK and not scheduler_class(name).around]
+    others = " or ".join(with_queue)
     return FALLBACK, f"scheduler: {FALLBACK}, no {others} here{_nodes_here(FALLBACK)}"
 
 

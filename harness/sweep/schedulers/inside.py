@@ -1,4 +1,7 @@
-"""The nodes of a Slurm job in which the command is given (``salloc``, a batch script): no queue, jobs run there."""
+"""The nodes of a Slurm job in which the command is given: ``salloc``, a batch script.
+
+Also what all schedulers have in common whose jobs run inside a job of the user's.
+"""
 
 import contextlib
 import os
@@ -7,33 +10,40 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import psutil
 
 from harness.base import exit_codes
 from harness.base.launch_guard import JOB, find_processes
 from harness.schema.record import JobUsage
-from harness.sweep.scheduler_answers import State, in_a_rank
-from harness.sweep.schedulers import JobFiles, slurm
-from harness.sweep.schedulers.slurm import expand
+from harness.sweep import schedulers
+from harness.sweep.job_nodes import allocation_of_nodes, current_allocation
+from harness.sweep.scheduler_answers import State
+from harness.sweep.schedulers import JobFiles, scheduler_class, slurm
 from harness.sweep.site import Partition
 
 _GRACE_S = 10.0
 
 
-class Scheduler(slurm.Scheduler):
-    """Runs the scripts of Slurm's jobs as processes of this host, one at a time; they outlive the command."""
+class InsideJob(schedulers.Scheduler):
+    """Runs the scripts of a scheduler's jobs as processes of this host, one at a time; they outlive the command.
 
-    name = "inside"
+    A scheduler for its own jobs is this class and then that scheduler's (`around`): template and launcher are its own.
+    """
+
     title = "The job around it"
+    canceller: ClassVar[tuple[str, ...]] = ("kill",)
     identifier = r"\d+"
     modes = ("turns", "jobs")
-    unknown = (
+    unknown: ClassVar[tuple[str, ...]] = (
         *("partition", "account", "project", "qos", "constraint", "reservation", "memory", "requeue", "signal_s"),
         *("after", "extra", "allocations"),
     )
     poll_s = 1.0
+    needs: tuple[str, ...] = ()
+    """The programs without which no ranks start on other nodes."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -42,22 +52,52 @@ class Scheduler(slurm.Scheduler):
 
     @classmethod
     def detect(cls) -> str | None:
-        """Return the job, if it has several nodes and this process is none of its ranks."""
-        nodes = os.environ.get("SLURM_JOB_NODELIST", "")
-        if in_a_rank() or not shutil.which("srun") or len(_nodes_here()) < 2:
+        """Return the job, if it is that scheduler's, has several nodes, and this process is none of its ranks."""
+        allocation = allocation_of_nodes()
+        if allocation is None or allocation.scheduler != scheduler_class(cls.around).title:
             return None
-        return f"job {os.environ.get('SLURM_JOB_ID', '')} on {nodes}"
+        if not all(map(shutil.which, cls.needs)):
+            return None
+        return f"job {allocation.job} on {len(allocation.nodes)} nodes"
 
     def check(self) -> str | None:
         """Return nothing: its launches share nodes with nobody."""
         return None
 
     def limit(self) -> Partition | None:
-        """Return what the partition of the job has, and as many nodes as the job."""
-        name = os.environ.get("SLURM_JOB_PARTITION", "")
-        limit = self.site.limits(name) or self._live_limit(name)
-        job = f"of job {os.environ.get('SLURM_JOB_ID', '')}"
-        return replace(limit, name=job, nodes=len(_nodes_here())) if limit else None
+        """Return what the job has: its nodes, its cores of one, and else what the scheduler says of a node."""
+        allocation = current_allocation()
+        if allocation is None:
+            return None
+        name = f"of job {allocation.job}"
+        node = self.node_facts() or Partition(name=name)
+        cores = allocation.cores or node.cores_per_node
+        if cores and node.cores_per_node and cores > node.cores_per_node:  # logical ones
+            cores = node.cores_per_node
+        whole = cores == node.cores_per_node
+        return replace(
+            node,
+            name=name,
+            nodes=len(allocation.nodes),
+            cores_per_node=cores,
+            numa_domains=node.numa_domains if whole else None,
+        )
+
+    def node_facts(self) -> Partition | None:
+        """Return what a node of the job has beside its cores, None where that is not known."""
+        return None
+
+    def unusable_nodes(self) -> tuple[str, ...]:
+        """Return none: the job has its nodes."""
+        return ()
+
+    def path(self, path: str) -> str:
+        """Return `path` in one line: a directive is a comment here."""
+        return path.replace("\n", " ")
+
+    def output(self, folder: Path, job: str) -> Path:
+        """Return the file of the script's output."""
+        return folder / f"{job}.out"
 
     def submit(self, job: JobFiles) -> tuple[str, ...]:
         """Start the script of `job`; its process's number is the identifier."""
@@ -106,7 +146,9 @@ class Scheduler(slurm.Scheduler):
 
     def account(self, jobs: Sequence[str]) -> Mapping[str, JobUsage] | str:
         """Return that its cost is that of the user's own job."""
-        return f"it ran inside job {os.environ.get('SLURM_JOB_ID', '')}, whose cost is not divided"
+        allocation = current_allocation()
+        around = f"job {allocation.job}" if allocation else "another job"
+        return f"it ran inside {around}, whose cost is not divided"
 
     def _state(self, job: str) -> State:
         child = self._children.get(job)
@@ -116,13 +158,22 @@ class Scheduler(slurm.Scheduler):
         return State(phase="running" if child is not None or _job_of(job) else "unknown")
 
 
-def _nodes_here() -> tuple[str, ...]:
-    return tuple(expand(os.environ["SLURM_JOB_NODELIST"])) if os.environ.get("SLURM_JOB_NODELIST") else ()
-
-
 def _job_of(number: str) -> str:
     """Return the name of the script that a process belongs to, empty where it is gone or no script's."""
     try:
         return str(psutil.Process(int(number)).environ().get(JOB, ""))
     except (psutil.Error, OSError):
         return ""
+
+
+class Scheduler(InsideJob, slurm.Scheduler):
+    """Runs Slurm's scripts in the Slurm job around them."""
+
+    name = "inside"
+    around = "slurm"
+    needs = ("srun",)
+
+    def node_facts(self) -> Partition | None:
+        """Return what the partition of the job has."""
+        name = os.environ.get("SLURM_JOB_PARTITION", "")
+        return self.site.limits(name) or self._live_limit(name)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,7 @@ from harness.sweep import schedulers
 from harness.sweep.launch_command import LaunchCommand, mpirun_words
 from harness.sweep.scheduler_answers import State, environment_of_no_job, variables_of_a_job
 from harness.sweep.site import Partition
+from harness.sweep.turn_block import RANK_PYTHON
 
 # mpirun passes SIGTERM on and gives its ranks a few seconds before it kills them.
 GRACE_S = 10.0
@@ -43,6 +45,7 @@ class Scheduler(schedulers.Scheduler):
     modes = ("turns", "jobs")
     launchers = ("auto",)
     survives_client = False
+    forks_ranks = True
     poll_s = 0.2  # seldom enough not to disturb the ranks that are being timed
 
     def __init__(self, **given: Any) -> None:
@@ -128,7 +131,13 @@ class Scheduler(schedulers.Scheduler):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=environment_of_no_job() | {JOB: job.name} | self._scratch.variables | self._guard.variables,
+                env={
+                    **environment_of_no_job(),
+                    JOB: job.name,
+                    RANK_PYTHON: shlex.join(self.rank_python),
+                    **self._scratch.variables,
+                    **self._guard.variables,
+                },
                 pass_fds=(*self._lock.handles, *self._scratch.handles),
             )
         return (job.name,)

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.base.current_user import user_name
 from harness.base.errors import UserError
 from harness.base.processes import Reply
+from harness.base.setting_names import setting
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
@@ -368,9 +369,9 @@ class Scheduler(schedulers.Scheduler):
     ping = ("qstat", "-B")
     asks_for_one = ("qstat",)
     no_such_job = "Unknown Job Id|Job has finished"
-    canceller = ("qdel",)
+    canceller: ClassVar[tuple[str, ...]] = ("qdel",)
     identifier = r"\d+(\[\d*\])?(\.[\w.-]+)?"
-    unknown = ("qos", "signal_s")
+    unknown: ClassVar[tuple[str, ...]] = ("qos", "signal_s")
     launchers = ("auto", "mpirun")
 
     _history = True
@@ -382,8 +383,9 @@ class Scheduler(schedulers.Scheduler):
         """Refuse two queues."""
         if self.request.partition and self.request.reservation:
             raise UserError(
-                f"PARTITION={self.request.partition} and RESERVATION={self.request.reservation} are both queues in "
-                "PBS: leave PARTITION out, a reservation has its own"
+                f"{setting('partition', self.request.partition)} and "
+                f"{setting('reservation', self.request.reservation)} are both queues in PBS: leave out "
+                f"{setting('partition')}, a reservation has its own"
             )
 
     @classmethod
@@ -403,7 +405,7 @@ class Scheduler(schedulers.Scheduler):
             return None
         raise UserError(
             f"qsub is here and not that of OpenPBS or PBS Pro (qstat --version says {message(answer)!r}): "
-            "such a system is unknown, SCHEDULER=local trains on this machine"
+            f"such a system is unknown, {setting('scheduler', 'local')} trains on this machine"
         )
 
     def ask_limit(self) -> Partition | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import json
 import logging
 import re
@@ -12,10 +11,12 @@ from dataclasses import replace
 from typing import ClassVar
 
 from harness.base.errors import UserError
+from harness.base.setting_names import setting
 from harness.comm.mpi_library import find_mpi
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import launch_command, schedulers
+from harness.sweep.job_nodes import expand
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.scheduler_answers import (
     CommandRunner,
@@ -43,7 +44,6 @@ NODE_FIELDS = "%N|%T|%E"
 USAGE_FIELDS = "JobID,State,ElapsedRaw,NNodes,TotalCPU,MaxRSS,ConsumedEnergyRaw"
 
 _NO_ENERGY = 2**63
-_MOST_NODES = 100_000  # in one range of a list
 _QUEUED = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
 _RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
 _OWN_END = {"COMPLETED", "FAILED"}
@@ -238,26 +238,6 @@ def read_slurm_nodes(answer: str) -> Mapping[str, str]:
     return reasons
 
 
-def expand(nodes: str) -> Iterable[str]:
-    """Yield the names in a node list such as ``n[1-2,7],m3`` or ``r[1-2]n[1-2]-ib``; ranges keep leading zeros."""
-    for entry in re.split(r",(?![^\[]*\])", nodes):
-        parts = re.split(r"\[([^\]]*)\]", entry)  # every second one was in brackets
-        choices = [tuple(_numbers(part)) if index % 2 else (part,) for index, part in enumerate(parts)]
-        yield from map("".join, itertools.product(*choices))
-
-
-def _numbers(ranges: str) -> Iterator[str]:
-    """Yield the numbers in ``1-2,07``, with their leading zeros; what is no such range as it stands."""
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        last = last or first
-        if not (_is_number(first) and _is_number(last)) or int(last) - int(first) > _MOST_NODES:
-            yield part
-            continue
-        for number in range(int(first), int(last) + 1):
-            yield f"{number:0{len(first)}d}"
-
-
 def _first(number: str) -> int:
     """Return the least of a count such as ``4+``, which sinfo writes where nodes differ."""
     return int(re.match(r"[0-9]{0,20}", number)[0] or 0)  # type: ignore[index]
@@ -339,7 +319,7 @@ class Scheduler(schedulers.Scheduler):
     directive = "#SBATCH"
     asks_for_one = ("scontrol", "show", "job")
     no_such_job = "Invalid job id specified"
-    canceller = ("scancel", "--quiet")
+    canceller: ClassVar[tuple[str, ...]] = ("scancel", "--quiet")
     identifier = r"\d+(_\d+)?"
     unknown: ClassVar[tuple[str, ...]] = ("project",)
 
@@ -356,7 +336,9 @@ class Scheduler(schedulers.Scheduler):
             return program
         if any(phrase in answer.out + answer.err for phrase in _NO_CLUSTER):
             return None
-        raise UserError(f"Slurm is installed and does not answer ({message(answer)}): try later, or SCHEDULER=local")
+        raise UserError(
+            f"Slurm is installed and does not answer ({message(answer)}): try later, or {setting('scheduler', 'local')}"
+        )
 
     def check(self) -> str | None:
         """Return a notice if several nodes are one machine, where jobs would disturb each other: then one at a time.
@@ -401,7 +383,7 @@ class Scheduler(schedulers.Scheduler):
         """Return a path for a quoted ``--output=``, where ``%`` begins a pattern."""
         if any(sign in path for sign in '"\\\n'):
             raise UserError(
-                f"RESULTS '{path}' has a quote or backslash, where Slurm cannot write: choose another folder"
+                f"{setting('results', path)} has a quote or backslash, where Slurm cannot write: choose another folder"
             )
         return path.replace("%", "%%")
 
@@ -559,7 +541,7 @@ class Scheduler(schedulers.Scheduler):
         partitions = self._live
         names = [partition.name for partition in partitions]
         if name and partitions and name not in names:
-            raise UserError(f"PARTITION={name} does not exist: known are {', '.join(names)}")
+            raise UserError(f"{setting('partition', name)} does not exist: known are {', '.join(names)}")
         return Site(partition=partitions).limits(name)
 
     @functools.cached_property

@@ -18,6 +18,7 @@ from typing import NoReturn
 from harness.base.current_user import home_folder
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
+from harness.base.setting_names import setting
 from harness.transparent.private_files.crossing_renames import CrossingRenames
 from harness.transparent.private_files.private_tree import PrivateTree, TreePlaces
 
@@ -131,7 +132,7 @@ def check_trees(refusals: Sequence[str]) -> None:
     if refusal:
         raise UserError(
             f"ranks above 0 have no file tree of their own here ({refusal}): {PERMISSIONS}, let all ranks write the "
-            "real files, as plain mpirun does, by --shared-files (in a sweep SHARED_FILES=1), or run the script with "
+            f"real files, as plain mpirun does, by {setting('shared_files', True)}, or run the script with "
             "-n 1"
         )
 

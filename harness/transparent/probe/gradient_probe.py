@@ -67,7 +67,7 @@ class GradientProbe:
 
     - `gradients`: what its tapes have yielded, each with its owner.
     - `numbers`: what it reports, by id of the owner. Losses that are of all ranks' rows are left out.
-    - `outputs`: where in the script it lets something out of TensorFlow while it runs.
+    - `whole_for`: why it must have whole batches, as it lets something out of TensorFlow, say, while it runs.
     - `states`: the variables that it has changed, by their place among those that are put back.
     - `results`: results of metrics, which are of all ranks' rows; `counted`: the metrics' variables, by id.
     - `taped`: the variables, by id, whose gradients tapes have yielded.
@@ -78,7 +78,7 @@ class GradientProbe:
     gradients: list[tuple[object, Sequence[Any]]] = field(default_factory=list)
     numbers: dict[int, tuple[object, Any]] = field(default_factory=dict)
     states: "dict[int, np.ndarray[Any, Any]]" = field(default_factory=dict)
-    outputs: list[str] = field(default_factory=list)
+    whole_for: list[str] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     counted: set[int] = field(default_factory=set)
     taped: set[int] = field(default_factory=set)

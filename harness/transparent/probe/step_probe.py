@@ -201,9 +201,9 @@ def _judged(
     """Make the four steps and note what their numbers are; tell whether rows are independent."""
     probes, refuses_parts = _made(trial, run, batches, held)
     owners, verdicts = _verdicts(trial, probes, rows) if not refuses_parts else ([], [])
-    outputs = [place for probe in probes for place in probe.outputs]
-    trial.why_whole = f"the step prints, or calls Python, while it runs ({outputs[0]})" if outputs else MIXED
-    mixes_rows = refuses_parts or None in verdicts or bool(outputs) or _moves_by_rows(probes, held)
+    reasons = [reason for probe in probes for reason in probe.whole_for]
+    trial.why_whole = reasons[0] if reasons else MIXED
+    mixes_rows = refuses_parts or None in verdicts or bool(reasons) or _moves_by_rows(probes, held)
     rank_results = gather((mixes_rows, verdicts))
     if any(rank_mixes for rank_mixes, _ in rank_results):
         return False

@@ -7,7 +7,7 @@ has.
 """
 
 from harness.transparent.witness.observed_rank import start_witness
-from harness.transparent.witness.peer_rank import DRAWN, STEPS, Alone, NoWitness, PeerRank
+from harness.transparent.witness.peer_rank import STEPS, Alone, NoWitness, PeerRank
 from harness.transparent.witness.witness_process import enter
 
-__all__ = ["DRAWN", "STEPS", "Alone", "NoWitness", "PeerRank", "enter", "start_witness"]
+__all__ = ["STEPS", "Alone", "NoWitness", "PeerRank", "enter", "start_witness"]

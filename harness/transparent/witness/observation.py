@@ -31,6 +31,17 @@ class Observation(NamedTuple):
         return self.kind, self.training, self.names
 
 
+class Beginning(NamedTuple):
+    """The begin of the `number`-th training by Keras's `fit` or by its steps by hand."""
+
+    number: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What identifies it."""
+        return "beginning", self.number
+
+
 @np.errstate(all="ignore")  # the script may have asked NumPy to raise
 def measures(values: Any, indices: Any = None) -> npt.NDArray[np.float64]:
     """Return the length and some projections of a gradient's `values`, float64 [5].

@@ -26,16 +26,17 @@ from harness.comm.world import World, abort
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.patch import script_place
 from harness.transparent.private_files import WITNESS, enter_as_witness
-from harness.transparent.witness.observation import Observation, compared
+from harness.transparent.witness.observation import Beginning, Observation, compared
 from harness.transparent.witness.observed_state import ObservedState, StateGap, VariableKey, state_gaps
-from harness.transparent.witness.peer_rank import NUDGES, PeerRank
+from harness.transparent.witness.peer_rank import NUDGES, Observed, PeerRank
 
 # Differences that are allowed, as shares: of a gradient's length in float32 and in types of 16 bits, and of a number.
 _ROUNDING = 3e-3
 _COARSE = 5e-2
 _NUMBERS = 1e-2
 _VANISHED = 1e-3  # of the greatest length that gradients have had: when a loss has gone to 0, rounding is left
-_SECOND_PATIENCE = 1.6  # times the patience with the first witness; the other ranks wait longer for rank 0
+# Times the patience, with a second witness, and where the launch would end otherwise; other ranks wait still longer.
+_LAST_PATIENCE = 1.6
 _MAGNIFIED = 10  # times as far as the script alone is from itself with other kernels: up to this it is rounding
 # How long the ranks wait for the witness in trainings after the first: a share of the run, at least some seconds.
 _WAIT_SHARE = 0.25
@@ -67,6 +68,9 @@ class ObservedRank(PeerRank):
         self._rested = False
         self._has_own_files = False
         self._agreed = 0  # gradients that were the same
+        self._beginnings = 0  # trainings by Keras
+        self._is_missed = False  # it has ended before it could compare what is trained now
+        self._is_unproved = False  # batches are divided of which no gradient has been compared
         self._compared_keys: list[Any] = []
         self._shared: list[Any] = []
         self._greatest_gap = 0.0
@@ -101,11 +105,16 @@ class ObservedRank(PeerRank):
         with self._news:
             self._news.wait_for(lambda: self._has_own_files or self._hung_up, timeout=self._patience_s)
 
-    def begins(self) -> None:
-        """Say so where no witness judges a training."""
-        if self._over and self._runtime is not None and self._agreed:
-            place = script_place(_main_frame())
-            self._runtime.note(Note(code=NoteCode.NOT_JUDGED_FROM, values={"place": place}))
+    def meet(self) -> None:
+        """Wait until the witness begins the same training."""
+        self._beginnings += 1
+        if not self._over:
+            self._awaited(Beginning(self._beginnings))
+
+    def judges_next(self) -> bool:
+        """Tell whether the witness is there, or has ended because nothing could be compared with one process."""
+        self._is_unproved = not self._is_missed
+        return not self._is_missed
 
     def rest(self) -> None:
         """Wait for the witness for a share of the run's time at most from now on."""
@@ -132,13 +141,41 @@ class ObservedRank(PeerRank):
         self._runtime.note(why or self.summary())
         self._switch_off(list(self._trainings.values()))
 
-    def _end_because(self, reason: Note | None) -> None:
-        """End the witness; note what it has shown, and the `reason` why it shows no more, if there is one."""
+    def _end_because(self, reason: Note) -> None:
+        """End the witness; note what it has shown, and the `reason` why it shows no more."""
         self.end()
-        if reason is not None and self._runtime is not None:
+        if self._runtime is not None:
             self._runtime.note(reason)
 
-    def _await(self, observation: Observation | ObservedState) -> Any:
+    def _miss(self, why: str) -> None:
+        """End the witness, which compares no more; `why`, as the begin of a sentence.
+
+        What it has compared counts. Whatever is trained later is not divided.
+        """
+        if self._is_unproved:
+            self._refuse(f"{why}, so that nobody compares the training with that of one process")
+        self._is_missed = True
+        self._end_because(Note(code=NoteCode.WITNESS_MISSED, values={"reason": why}))
+
+    def _refuse(self, why: str) -> NoReturn:
+        """End all ranks, whose training nobody can judge; `why`, as the begin of a sentence."""
+        abort(self._world, UserError(f"{why}: run it with -n 1, or with --unjudged all the same"))
+
+    def _awaited(self, observation: Observed) -> Any:
+        """Return the witness's observation at the same place; None where it has none: then it has ended."""
+        place = script_place(_main_frame())
+        try:
+            alone = self._await(observation)
+        except queue.Empty:
+            self._miss(f"the witness, the script alone, has not come to {place} in time")
+            return None
+        if alone is None and self._hung_up:
+            self._miss(f"the witness, the script alone, has ended before {place}")
+        elif alone is None:
+            self._refuse(f"the script alone makes other steps than the ranks ({place})")
+        return alone
+
+    def _await(self, observation: Observed) -> Any:
         """Wait for the witness's observation at the same place; None where it sends no more, or makes other steps.
 
         Raises:
@@ -147,7 +184,9 @@ class ObservedRank(PeerRank):
         begun = time.monotonic()
         is_first_training = not self._rested and self._step <= self._steps
         patience_s = self._patience_s
-        if not is_first_training and not self._has_doubts():
+        if self._is_unproved:
+            patience_s *= _LAST_PATIENCE
+        elif not is_first_training and not self._has_doubts():
             allowed_s = max(_LEAST_WAIT_S, _WAIT_SHARE * (begun - self._began)) - self._waited_s
             patience_s = min(patience_s, max(0.0, allowed_s))
 
@@ -169,30 +208,20 @@ class ObservedRank(PeerRank):
         """Tell whether something of the script was a sum over rows, or not of single rows."""
         return self._runtime is not None and (self._runtime.collectives.trial.sums or self._runtime.mixes)
 
-    def take(self, observation: Observation | ObservedState) -> None:
+    def take(self, observation: Observed) -> None:
         """Compare an observation with the witness's; a difference ends all ranks with a sentence."""
         if self._over:
             return
         if self._runtime is not None and self._runtime.own_rows.present:
             self.end(Note(code=NoteCode.ROWS_OF_EACH_RANK))
             return
-        try:
-            alone = self._await(observation)
-        except queue.Empty:
-            place = f"step {self._step}" if len(self._trainings) < 2 else script_place(_main_frame())
-            self._end_because(Note(code=NoteCode.WITNESS_BEHIND, values={"place": place}))
-            return
+        alone = self._awaited(observation)
         if alone is None:
-            self._end_because(None if self._hung_up else Note(code=NoteCode.WITNESS_APART))
-            if isinstance(observation, Observation) and observation.training > 0 and self._agreed:
-                self.begins()
-        elif isinstance(observation, ObservedState):
-            self._compared_keys.append(observation.key)
+            return
+        self._compared_keys.append(observation.key)
+        if isinstance(observation, ObservedState):
             self._compare_state(observation, alone)
-        elif observation.measures.shape != alone.measures.shape:
-            self._end_because(Note(code=NoteCode.WITNESS_APART))
-        else:
-            self._compared_keys.append(observation.key)
+        elif isinstance(observation, Observation):
             self._compare(observation, alone)
 
     @np.errstate(all="ignore")  # the script may have asked NumPy to raise
@@ -223,6 +252,8 @@ class ObservedRank(PeerRank):
     @np.errstate(all="ignore")  # the script may have asked NumPy to raise
     def _compare(self, divided: Observation, alone: Observation) -> None:
         """Compare the observation of the ranks, of a divided batch, with the witness's of the whole batch."""
+        if divided.measures.shape != alone.measures.shape:
+            self._refuse(f"the script alone has other {divided.kind}s than the ranks ({script_place(_main_frame())})")
         lengths = np.nan_to_num(alone.measures[:, 0], posinf=0.0)
         longest = max(self._longest.get(divided.names, 0.0), float(np.linalg.norm(lengths)))
         self._longest[divided.names] = longest
@@ -240,7 +271,9 @@ class ObservedRank(PeerRank):
         if abs(divided.rows - alone.rows) > 0.5:
             self._end_all(f"the ranks together have {divided.rows:.0f} of the batch's {alone.rows:.0f} rows")
         self._greatest_gap = max(self._greatest_gap, gap)
-        self._agreed += divided.kind == "gradient"
+        if divided.kind == "gradient":
+            self._agreed += 1
+            self._is_unproved = False
 
     def _allowed_gap(self, observation: Observation) -> float:
         """Return up to which share of its size an observation may differ from the witness's."""
@@ -262,7 +295,7 @@ class ObservedRank(PeerRank):
 
         None if it has not come there in time, or has died.
         """
-        deadline = time.monotonic() + _SECOND_PATIENCE * self._patience_s
+        deadline = time.monotonic() + _LAST_PATIENCE * self._patience_s
         onednn = "TF_ENABLE_ONEDNN_OPTS"
         switches = {NUDGES: "1", onednn: str(int(os.environ.get(onednn) == "0"))}
         left = self._compared_keys.count(alone.key)
@@ -287,7 +320,7 @@ class ObservedRank(PeerRank):
             self._world,
             UserError(
                 f"in step {self._step} {what} ({script_place(_main_frame())}): divided over ranks, the script trains "
-                "otherwise than alone; run it with -n 1, or with --witness off all the same"
+                "otherwise than alone; run it with -n 1, or with --unjudged all the same"
             ),
         )
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.schema.record_notes import Note, NoteCode
+from harness.schema.record_notes import Note
 from harness.transparent.patch import script_lines
-from harness.transparent.witness.observation import Observation, measures
+from harness.transparent.witness.observation import Beginning, Observation, measures
 from harness.transparent.witness.observed_state import LiveVariables, ObservedState
 
+Observed = Observation | ObservedState | Beginning
 STEPS = 20  # averaged gradients of each training that are compared by default
 NUDGES = "HARNESS_NUDGES"
 """Environment variable of a second witness, which rounds otherwise."""
-
-DRAWN = Note(code=NoteCode.DRAWS_NOT_BY_ROW)
 
 
 class Alone:
@@ -80,6 +79,13 @@ class NoWitness:
         """Whether nothing will be looked at any more."""
         return True
 
+    def meet(self) -> None:
+        """Meet the witness where a training begins: rank 0 waits until it has come."""
+
+    def judges_next(self) -> bool:
+        """Tell whether what is divided from now on is compared: the next gradient must be; False on rank 0 counts."""
+        return True
+
     def gradients(
         self, gradients: Sequence[Any], variables: Sequence[Any], rows: Any = None, training: object = None
     ) -> list[Any]:
@@ -128,7 +134,6 @@ class PeerRank(NoWitness):
         self._steps = steps
         self._over = over
         self._trainings: dict[tuple[Any, ...], Judged] = {}
-        self._first: dict[int, Any] = {}  # variables of trainings, by id
         self._numbers_left = steps  # that are looked at until the next gradient
         self._fed: list[tuple[Any, Judged]] = []  # the switches of sessions' graphs
         self._live = LiveVariables()
@@ -150,7 +155,6 @@ class PeerRank(NoWitness):
         key = (token, id(variables[0]), len(variables))
         if key not in self._trainings:
             held = (training, variables[0])
-            self._first[id(variables[0])] = variables[0]
             self._trainings[key] = Judged(number=len(self._trainings), held=held)
             if len(self._trainings) > 1:
                 self.begins()
@@ -175,9 +179,6 @@ class PeerRank(NoWitness):
 
         eager = tf.executing_eagerly()
         if self._over and eager:
-            if id(variables[0]) not in self._first:
-                self._first[id(variables[0])] = variables[0]
-                self.begins()
             return list(gradients)
         judged = self._judged(variables, training)
         self.leave_out(variables)
@@ -271,7 +272,7 @@ class PeerRank(NoWitness):
         if not self._over and self._step and self._numbers_left > 0:
             self.take(self._live.observe(place))
 
-    def take(self, observation: Observation | ObservedState) -> None:
+    def take(self, observation: Observed) -> None:
         """Compare an observation, or send it."""
         raise NotImplementedError
 

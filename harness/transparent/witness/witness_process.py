@@ -12,9 +12,8 @@ from typing import Any
 
 from harness.schema.record_notes import Note
 from harness.transparent.run_settings import INPUT
-from harness.transparent.witness.observation import Observation
-from harness.transparent.witness.observed_state import ObservedState
-from harness.transparent.witness.peer_rank import NUDGES, PeerRank
+from harness.transparent.witness.observation import Beginning
+from harness.transparent.witness.peer_rank import NUDGES, Observed, PeerRank
 
 _REST_S = 30.0  # that it goes on without anything to compare
 
@@ -30,6 +29,7 @@ class WitnessProcess(PeerRank):
         self.ranks = ranks
         self.nudges = bool(os.environ.pop(NUDGES, ""))
         self._asked = 0
+        self._beginnings = 0
         self._rests_since: float | None = None
         self._sends = threading.Lock()
         self._shared: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -68,7 +68,13 @@ class WitnessProcess(PeerRank):
             self._line.send(self._asked)
         return self._shared.get()
 
-    def take(self, observation: Observation | ObservedState) -> None:
+    def meet(self) -> None:
+        """Say that a training begins."""
+        self.begins()
+        self._beginnings += 1
+        self.take(Beginning(self._beginnings))
+
+    def take(self, observation: Observed) -> None:
         """Send an observation to rank 0."""
         with self._sends:
             self._line.send(observation)

@@ -290,10 +290,7 @@ with tf.Session() as s:
 report(found=found)
 """,
 }
-_TOLD = {
-    "magnified-rounding": "what magnifies rounding so cannot be judged",
-    "later-loss": "no witness has judged what the script trains from script.py, line",
-}
+_TOLD = {"magnified-rounding": "what magnifies rounding so cannot be judged"}
 _REFUSED = {"rate-by-samples": "in step 7 the gradient", "session-two-tasks": "does not feed placeholder"}
 SCRIPTS = [
     Script(

@@ -55,10 +55,41 @@ def _fit(count: str, late: int) -> str:
     return _FIT.replace("COUNT", count).replace("LATE", str(late))
 
 
+_DRAWN = """
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+o, losses = keras.optimizers.SGD(0.05), []
+COMPILED
+def step(v, t):
+    with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(model(v + DRAW) - t))
+    o.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return loss
+for v, t in tf.data.Dataset.from_tensor_slices((x, r)).batch(30): losses.append(float(step(v, t)))
+report(losses=losses)
+"""
+# A second training to which its witness does not come.
+_LEFT = """
+import os
+def train():
+    model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(8, activation='tanh'), keras.layers.Dense(1)])
+    model.compile('sgd', 'mse')
+    return model.fit(x, r, batch_size=30, epochs=2, verbose=0).history['loss']
+losses = train()
+if os.readlink('/proc/self/fd/1').endswith('witness.log'): os.kill(os.getpid(), 9)
+report(losses=losses + train())
+"""
+
+
+def _drawn(draw: str, compiled: str) -> str:
+    return _DRAWN.replace("DRAW", draw).replace("COMPILED", compiled)
+
+
 _SCRIPTS = {
     "rows-counted": _fit("tf.shape(v, tf.int64)[0]", 10**9),
     "rows-taken": _loop("pass", "seen += len(v)", "report(losses=losses, seen=seen)\n"),
     "rows-printed": _loop(_PRINTED, "pass", _READ),
+    "rows-drawn-otherwise": _drawn("0.2 * tf.random.gamma(tf.shape(v), 1.0)", "@tf.function"),
+    "rows-drawn-eagerly": _drawn("tf.random.normal(tf.shape(v))", ""),
+    "witness-left": _LEFT,
     "class-counts": _loop(_COUNTED, "pass", "report(losses=losses, counts=counts.numpy())\n"),
     "mixed-later": _fit("1", 40),
 }

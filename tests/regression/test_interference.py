@@ -1,0 +1,138 @@
+"""Interference in some rounds of one session: it changes no verdict on a factor of the efficiency."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.base.turns import turn_of_round
+from harness.regression.measurement import Measurement, measured_in
+from harness.regression.session_check import SessionCheck, Verdict, check_sessions
+from harness.regression.session_samples import FACTORS
+from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
+from tests.labs.factories import START, write_study
+from tests.labs.planted import write_planted
+
+STEP_S = 0.001
+WIRE_S = 0.0001
+TURN_STEPS = 20
+COLD_STEPS = 3  # the first ones of a turn, which are not timed
+TURNS = 60  # of a launch on two ranks: 3 epochs of 400 steps
+ROUNDS = TURNS - turn_of_round(0) + 1
+
+
+def write_block(study: Path, repeat: int, *, day: int = 0, met: range = range(0), slower_sums: float = 0.0) -> None:
+    """Write a block of launches on 1 and 2 ranks. In the `met` rounds other work takes half of rank 1's core."""
+    block = f"block-{repeat}"
+    met_turns = [turn_of_round(number) for number in met]
+    turns = np.arange(1, TURNS + 1).reshape(3, -1).repeat(TURN_STEPS, axis=1)  # [epochs, steps]
+    epochs = iter(turns)
+
+    def alone(rng: np.random.Generator, steps: int) -> np.ndarray:
+        return STEP_S * rng.normal(1, 0.01, (steps, 1))
+
+    def beside_work(rng: np.random.Generator, steps: int) -> np.ndarray:
+        own = STEP_S * rng.normal(1, 0.01, (steps, 2))
+        own[:, 1] *= np.where(np.isin(next(epochs), met_turns), 2.0, 1.0)
+        return own
+
+    when = START + timedelta(days=day, minutes=repeat)
+    changes = {"block": block, "started": when, "ended": when + timedelta(seconds=20)}
+    wire = WIRE_S * (1 + slower_sums)
+    base = write_planted(study, 1, repeat, alone, **changes)
+    launch = write_planted(study, 2, repeat, beside_work, wire=wire, **changes)
+    steps_file = study / launch.point.folder / STEPS_FILE
+    marks = np.where(np.arange(turns.shape[1]) % TURN_STEPS < COLD_STEPS, 0, turns).astype(np.int32)
+    by_rank = [mark for epoch in marks for mark in (epoch, epoch)]  # rows of a rank after those of the other
+    pq.write_table(pq.read_table(steps_file).append_column("turn", pa.array(np.concatenate(by_rank))), steps_file)
+
+    rounds = []
+    for number in range(ROUNDS):
+        slowdown = 2.0 if number in met else 1.0
+        rounds.append((number, base.point.folder, TURN_STEPS, TURN_STEPS * STEP_S, 1.0, "0"))
+        seconds = TURN_STEPS * (slowdown * STEP_S + wire)
+        rounds.append((number, launch.point.folder, TURN_STEPS, seconds, 1 / slowdown, "0;1"))
+    SweepFolder(study).rounds.mkdir(exist_ok=True)
+    frame = pd.DataFrame(rounds, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
+    frame.to_parquet(SweepFolder(study).block_turns(block))
+
+
+def session(study: Path, *, met: range = range(0), slower_sums: float = 0.0, day: int = 9) -> Measurement:
+    """Return a session of three blocks; other work meets so many rounds of the first two."""
+    for repeat in range(3):
+        write_block(study, repeat, day=day, met=met if repeat < 2 else range(0), slower_sums=slower_sums)
+    write_study(study)
+    return measured_in(study, "now", None)
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
+    study = tmp_path_factory.mktemp("baseline")
+    for day in range(3):
+        for block in range(3):
+            write_block(study, 3 * day + block, day=day)
+    write_study(study)
+    return measured_in(study, "main", None)
+
+
+def factor_verdicts(check: SessionCheck) -> dict[str, Verdict]:
+    return {row.quantity: row.verdict for row in check.rows if row.quantity in FACTORS}
+
+
+def without_turns(study: Path) -> None:
+    """Take the column of turns out of the steps of all launches in `study`."""
+    for file in study.glob(f"*/{STEPS_FILE}"):
+        table = pq.read_table(file)
+        pq.write_table(table.drop_columns([name for name in table.column_names if name == "turn"]), file)
+
+
+def test_interference_in_some_rounds_changes_no_factors_verdict(tmp_path: Path, baseline: Measurement) -> None:
+    met = session(tmp_path / "met", met=range(5, 25))
+    verdicts = factor_verdicts(check_sessions(baseline, met))
+    assert verdicts == factor_verdicts(check_sessions(baseline, session(tmp_path / "quiet")))
+    assert set(verdicts.values()) == {Verdict.PASS} and len(verdicts) == len(FACTORS)
+
+
+def test_a_loss_is_found_beside_interference(tmp_path: Path, baseline: Measurement) -> None:
+    slower = session(tmp_path / "met", met=range(5, 25), slower_sums=1.0)
+    regressions = {row.quantity for row in check_sessions(baseline, slower).of(Verdict.REGRESSION)}
+    assert "transfer efficiency" in regressions and "load balance" not in regressions
+
+
+def test_factors_are_those_of_the_rounds_that_are_left(tmp_path: Path) -> None:
+    (useful,) = {launch.useful for launch in session(tmp_path, met=range(5, 25)).launches if launch.repeat == 0} - {
+        launch.useful for launch in measured_in(tmp_path, "now", None).launches if launch.layout.ranks == 1
+    }
+    assert useful is not None and useful.excludes_contended
+    assert useful.mean / useful.longest == pytest.approx(1, abs=0.005)
+    assert useful.whole - useful.ideal == pytest.approx(400 * WIRE_S, rel=0.02)
+
+
+def test_records_without_turns_have_factors_of_whole_epochs(tmp_path: Path) -> None:
+    session(tmp_path, met=range(5, 25))
+    without_turns(tmp_path)
+    launches = measured_in(tmp_path, "now", None).launches
+    told = {
+        (launch.layout.ranks, launch.useful is not None and launch.useful.excludes_contended) for launch in launches
+    }
+    assert told == {(1, True), (2, False)}
+    met_launch = next(launch for launch in launches if launch.layout.ranks == 2)
+    assert met_launch.useful is not None and met_launch.useful.mean / met_launch.useful.longest < 0.95
+
+
+def test_a_launch_whose_recorded_rounds_were_all_met_has_no_factors(tmp_path: Path) -> None:
+    """The rounds in which it trained on after its last recorded epoch have no steps."""
+    write_block(tmp_path, 0)
+    rounds = SweepFolder(tmp_path).block_turns("block-0")
+    frame = pd.read_parquet(rounds)
+    on_two = frame["bound"] == "0;1"
+    later = frame.assign(round=frame["round"] + ROUNDS)
+    frame.loc[on_two, "cores"] = 0.5
+    pd.concat([frame, later]).to_parquet(rounds)
+    write_study(tmp_path)
+    known = {launch.layout.ranks: launch.useful is not None for launch in measured_in(tmp_path, "now", None).launches}
+    assert known == {1: True, 2: False}
