@@ -163,9 +163,9 @@ AGREED = str(_AGREEMENT).partition("apart by")[0]
 @pytest.mark.parametrize(
     ("source", "is_forked", "note"),
     [
-        (FIT + WORDS, True, AGREED),
-        (SETTING + FIT + WORDS, False, AGREED),
-        (FIT + WORDS + "from mpi4py import MPI\nassert MPI.COMM_WORLD.Get_size() == 1\n", False, AGREED),
+        (HEAD + WORDS + FIT, True, AGREED),
+        (SETTING + HEAD + WORDS + FIT, False, AGREED),
+        (HEAD + WORDS + "from mpi4py import MPI\nassert MPI.COMM_WORLD.Get_size() == 1\n" + FIT, False, AGREED),
         (HEAD + WORDS + HIDDEN_MPI + FIT, True, str(Note(code=NoteCode.WITNESS_SAW_NOTHING))),
     ],
     ids=["plain", "variables", "MPI", "hidden MPI"],
@@ -580,6 +580,21 @@ def test_it_ends_when_rank_0_hangs_up(pair):
     while not witness.ends and time.monotonic() < deadline:
         time.sleep(0.001)
     assert witness.ends == [None]
+
+
+def test_it_is_idle_when_the_latest_training_needs_no_more_looks_though_an_earlier_one_was_short(pair):
+    _, witness = pair
+
+    def look(variable):
+        witness.gradients([tf.constant([1.0])], [variable], training="training")
+        return witness.is_idle
+
+    short, long, next_one = (tf.Variable([1.0]) for _ in range(3))
+    assert [look(short), look(long), look(long)] == [False, False, True]
+    assert not witness.over  # if the short one goes on, it is looked at
+    assert [look(next_one), look(next_one)] == [False, True]
+    witness.meet()  # another begins, which may take long until its first step
+    assert not witness.is_idle
 
 
 def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):

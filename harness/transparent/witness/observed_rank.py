@@ -400,7 +400,8 @@ def _fork(line: Connection, output: BinaryIO, script: Path, logs: Path, run: Cal
         os.setsid()
         for descriptor, source in enumerate((line.fileno(), output.fileno(), output.fileno())):
             os.dup2(source, descriptor)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        highest = max(map(int, os.listdir("/proc/self/fd")))  # noqa: PTH208
+        os.closerange(3, highest + 1)
         for name in [name for name in os.environ if name.startswith(_MPI)]:
             del os.environ[name]
         for name in [name for name in sys.modules if name.partition(".")[0] == "mpi4py"]:
