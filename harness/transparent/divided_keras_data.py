@@ -22,9 +22,6 @@ from harness.transparent.patch import replace
 from harness.transparent.preflight import check_rows
 from harness.transparent.runtime import Runtime
 
-# Autograph would rewrite what a data set calls of ours, for most of a second: nothing of it branches by a tensor.
-_as_written = tf.autograph.experimental.do_not_convert
-
 
 def divide_adapters(runtime: Runtime) -> None:
     """Wrap the adapter that Keras makes of arrays, `tf.data`, generators or `PyDataset`, and scale the steps.
@@ -166,7 +163,7 @@ class ArrayPartAdapter(PartAdapter):
 def _picked(sources: Any, parts: tf.data.Dataset) -> tf.data.Dataset:
     """Return the rows of the arrays `sources` whose numbers are the elements of `parts`, or shares of them."""
 
-    @_as_written
+    @tf.autograph.experimental.do_not_convert  # it would take long, and nothing here branches by a tensor
     def pick(part: Any, data: Any) -> Any:
         indices = part.data if isinstance(part, BatchShare) else part
 
@@ -202,7 +199,7 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def map_elements(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:
     """Return `dataset` with ``change(element)`` for every element; a tuple is one element."""
 
-    @_as_written
+    @tf.autograph.experimental.do_not_convert  # it would take long, and nothing here branches by a tensor
     def call(*element: Any) -> Any:
         return change(element if isinstance(dataset.element_spec, tuple) else element[0])
 
