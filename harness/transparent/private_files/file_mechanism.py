@@ -7,6 +7,8 @@ Scripts that see their ranks themselves, and launches with `--shared-files`, wri
 import contextlib
 import errno
 import os
+import select
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -97,14 +99,19 @@ def rank_by_environment() -> int | None:
     return next((int(text) for text in texts if text and text.isdecimal()), None)
 
 
-def namespace_refusal() -> str:
-    """Return why this machine has no file tree for each rank, empty where it has: a child process tries it."""
+def namespace_refusal(limit_s: float = 30.0) -> str:
+    """Return why this machine has no file tree for each rank, empty where it has: a child process tries it.
+
+    It is killed after `limit_s` seconds: a file server may not answer.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         _try_tree(writing)
     os.close(writing)
     with os.fdopen(reading) as answer:
+        if not select.select([answer], [], [], limit_s)[0]:
+            os.kill(child, signal.SIGKILL)
         refusal = answer.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return refusal or (f"exit code {code}" if code else "")
