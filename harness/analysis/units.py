@@ -2,8 +2,10 @@
 
 import math
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from harness.analysis.confidence_intervals import Interval
+if TYPE_CHECKING:
+    from harness.analysis.confidence_intervals import Interval  # which needs SciPy, and most who ask for units do not
 
 NONE = "–"
 _S = "\u00a0"  # a number and its unit stay on one line
@@ -75,17 +77,17 @@ def span(low: float, high: float, unit: str = "") -> str:
     return f"{text} {unit}".strip()
 
 
-def ratio_span(interval: Interval | None) -> str:
+def ratio_span(interval: "Interval | None") -> str:
     """Return the interval of a ratio: ``1.68 to 1.74``, a dash where there is none."""
     return NONE if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
 
 
-def percent_span(interval: Interval | None) -> str:
+def percent_span(interval: "Interval | None") -> str:
     """Return the interval of a fraction: ``84 to 87 %``."""
     return NONE if interval is None else f"{100 * interval.low:.0f} to {percent(interval.high)}"
 
 
-def seconds_span(interval: Interval | None) -> str:
+def seconds_span(interval: "Interval | None") -> str:
     """Return the interval of a duration, each end with its unit where they differ: ``98.1 to 102 ms``."""
     if interval is None:
         return NONE

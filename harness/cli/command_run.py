@@ -31,7 +31,7 @@ from harness.base.secret_text import refuse_secrets
 from harness.cli.answer_output import answering
 from harness.cli.common_options import GroupedCommand, defaulted, mpi_option, option_group, refuse_bad_mpi, take
 from harness.cli.terminal import echo
-from harness.comm.harness_variables import EXIT_CODE_FILE
+from harness.comm.harness_variables import EXIT_CODE_FILE, mpi_choice
 from harness.report.answer import Answer, Banner, Table
 from harness.schema.layout import Layout
 from harness.schema.record import read_run
@@ -43,6 +43,7 @@ from harness.transparent.run_settings import INPUT, RunSettings, mpi_enabled, ru
 
 # Run the ranks of a script as a process below this one: what they read, where they write, how they end.
 
+_TRANSPORTS = "OMPI_MCA_btl"
 _GRACE_S = 10.0  # for mpirun to end its ranks
 
 
@@ -144,6 +145,17 @@ def run_ranks(
             guard.end(orderly=code == 0)  # otherwise mpirun may have left ranks
             errors.join(_GRACE_S)
     return exit_codes.of_return_code(code)
+
+
+def local_transports() -> dict[str, str]:
+    """Return the variables with which ranks on one host do not start libfabric: Open MPI sleeps for a second there.
+
+    They are for the Open MPI of our own environment. A site's may have its transports in a file, which a variable
+    would replace.
+    """
+    if mpi_choice() != "wheel" or _TRANSPORTS in os.environ:
+        return {}
+    return {_TRANSPORTS: "^ofi"}
 
 
 def rank_input(*, here: bool) -> str:
@@ -250,7 +262,10 @@ def run_command(options: RunOptions) -> Answer:
             make_logs(options.settings.logs)
         begin = time.monotonic()
         script_input = {INPUT: rank_input(here=start.here)}
-        environment = {**start.environment, **thread_limits(options.threads), **quiet, **script_input}
+        hashes = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED") or "0"}  # a rank without it starts itself anew
+        environment = {**start.environment, **thread_limits(options.threads), **quiet, **script_input, **hashes}
+        if start.here and record is None:  # the times of a record are compared with those of a sweep's launches
+            environment |= local_transports()
         code = run_ranks(command, environment, output=rank_output(), handles=handles, here=start.here)
     why = f" (a rank was {Local.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
     return _answer(options, layout.ranks, time.monotonic() - begin, code, why)

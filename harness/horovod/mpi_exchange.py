@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from harness.base.turns import clock
 
@@ -102,6 +101,8 @@ class Exchange:
             requests = self._agree(request)
             refused = next(filter(None, (impossible(asked, self.size) for asked in requests)), "")
             if refused:
+                import tensorflow as tf  # it is the script that imports it first, when it has set its variables
+
                 raise tf.errors.InvalidArgumentError(None, None, refused)
             result = self._do(request, requests, arrays, value)
             if calls is not None:
@@ -120,6 +121,8 @@ class Exchange:
             return [request] * self.size
         requests: list[Request] = self.comm.allgather(request)
         if wrong := disagreement(requests):
+            import tensorflow as tf
+
             raise tf.errors.FailedPreconditionError(None, None, wrong)
         return requests
 

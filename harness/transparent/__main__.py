@@ -2,7 +2,6 @@
 
 import os
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,14 +36,11 @@ def _restart_with_fixed_hashes() -> None:
 
 
 def _testify() -> NoReturn:
-    """Be a witness with files of its own; rank 0 is told that it has them, and waits for that."""
+    """Be a witness with files of its own."""
     from harness.transparent import private_files
 
     script, logs = map(Path, os.environ.pop(private_files.WITNESS).splitlines())
-    files = private_files.enter(script, logs)
-    if files.refusal:
-        sys.exit(f"no file tree of its own: {files.refusal}")
-    Connection(os.dup(0)).send(files.place)
+    private_files.enter_as_witness(script, logs)
     from harness.transparent.script_process import testify
 
     testify()

@@ -163,6 +163,7 @@ class ArrayPartAdapter(PartAdapter):
 def _picked(sources: Any, parts: tf.data.Dataset) -> tf.data.Dataset:
     """Return the rows of the arrays `sources` whose numbers are the elements of `parts`, or shares of them."""
 
+    @tf.autograph.experimental.do_not_convert  # it would take long, and nothing here branches by a tensor
     def pick(part: Any, data: Any) -> Any:
         indices = part.data if isinstance(part, BatchShare) else part
 
@@ -198,6 +199,7 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def map_elements(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dataset:
     """Return `dataset` with ``change(element)`` for every element; a tuple is one element."""
 
+    @tf.autograph.experimental.do_not_convert  # it would take long, and nothing here branches by a tensor
     def call(*element: Any) -> Any:
         return change(element if isinstance(dataset.element_spec, tuple) else element[0])
 

@@ -5,6 +5,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
+import os
 import sys
 import sysconfig
 import threading
@@ -19,6 +20,8 @@ from harness.transparent.run_settings import RunSettings
 
 _PACKAGE = str(Path(__file__).parents[1])
 _FOREIGN = ("site-packages", "<frozen", "<string>", "__autograph_generated_file", _PACKAGE)  # TensorFlow makes strings
+EXEC = ("execv", "execve")
+"""The functions of `os` that all of Python's `os.exec...` call."""
 _STANDARD = sysconfig.get_path("stdlib")
 
 
@@ -197,6 +200,12 @@ def put(owner: object, name: str, value: Any) -> None:
     """Set an attribute of a class or module, and remember the original for `put_back`."""
     originals.append((owner, name, vars(owner).get(name, getattr(owner, name))))
     setattr(owner, name, value)
+
+
+def end_at_exec(end: Callable[[], None]) -> None:
+    """Have this process, a witness, `end` where its script would put another program in its place."""
+    for name in EXEC:
+        put(os, name, lambda *_: end())
 
 
 def put_back() -> None:

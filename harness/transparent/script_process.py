@@ -28,6 +28,7 @@ from harness.transparent import private_files
 from harness.transparent.install import fuse_alone
 from harness.transparent.own_modules import separate_own_modules
 from harness.transparent.patch import (
+    EXEC,
     ImportHook,
     Refusals,
     Refused,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 # MPI takes a process that goes so for one that has failed, and the run would have no end: no comparison of the
 # replicas, no record.
 
-_PROGRAMS = ("execv", "execve")  # which all of Python's `os.exec...` call
-
 
 class ProcessEnds:
     """Has a script's `os._exit` end the run first, and keeps a rank from being replaced by another program.
@@ -68,7 +67,7 @@ class ProcessEnds:
     def install(self) -> None:
         """Replace `os._exit`, `os.execv` and `os.execve`; in what is forked from this process they are as before."""
         put(os, "_exit", self._end)
-        for name in _PROGRAMS:
+        for name in EXEC:
             put(os, name, refusing(self._guarded(getattr(os, name))))
 
     def _end(self, status: int) -> None:
@@ -106,12 +105,6 @@ class ProcessEnds:
         return execute
 
 
-def end_at_exec(end: Callable[[], None]) -> None:
-    """Have this process, a witness, `end` where its script would put another program in its place."""
-    for name in _PROGRAMS:
-        put(os, name, lambda *_: end())
-
-
 def _exec_place() -> str:
     """Return where the script asks for another program in its place, in words."""
     frame = sys._getframe(2)
@@ -133,22 +126,9 @@ ALIKE_S = 3.0  # all ranks fail alike where they get to the end within it
 
 def testify() -> NoReturn:
     """Be the witness that rank 0 of a launch has started; its exit code is nobody's."""
-    from harness.transparent.session import Session
-    from harness.transparent.witness import Alone
-    from harness.transparent.witness import enter as enter_witness
+    from harness.transparent.session import run_alone
 
-    witness, (settings, point) = enter_witness()
-    world = World(comm=Alone(), rank=0, size=1)  # type: ignore[arg-type]
-    session = Session(
-        world=world,
-        settings=settings,
-        script=prepare_script(point),
-        point=point,
-        began=time.monotonic(),
-        witness=witness,
-    )
-    end_at_exec(witness.end)
-    session.run()
+    run_alone(prepare_script)
     sys.exit(0)
 
 

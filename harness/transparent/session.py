@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +22,21 @@ from harness.comm.gpus import Gpu, start_gpu
 from harness.comm.hang import END, HangWatch
 from harness.comm.placement_check import observe
 from harness.comm.world import World
+from harness.schema.code_identity import user_files
 from harness.schema.point import Point
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.children import ChildProcesses, refuse_training_in_children
 from harness.transparent.clocks import AgreedClocks, AgreedSignals, ClockLine, ClockSource, RankVariables, hear
+from harness.transparent.early_import import import_early
 from harness.transparent.install import AgreedSeeding, common_seed, same_randomness
 from harness.transparent.own_modules import has_own
-from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, Refusals, script_place, wrapped
+from harness.transparent.patch import HorovodScript, ImportHook, OwnRows, Refusals, end_at_exec, script_place, wrapped
 from harness.transparent.private_files import RankFiles, check_trees, enter, kept_sentence, refused_write, sees_ranks
 from harness.transparent.private_files import leave as leave_own_files
 from harness.transparent.rank_output import OwnRate, rank_output
 from harness.transparent.run_settings import RunSettings, excluder_of_witness
-from harness.transparent.witness import STEPS, NoWitness, PeerRank, start_witness
+from harness.transparent.witness import STEPS, Alone, NoWitness, PeerRank, start_witness
+from harness.transparent.witness import enter as enter_witness
 
 if TYPE_CHECKING:
     from harness.transparent.runtime import Runtime
@@ -110,8 +115,22 @@ class Session:
         Raises:
             SharedError: the replicas differ, or the script trained nothing that could be synchronised.
         """
-        if not self.witness.is_witness and self.wants_witness():
-            self._call_witness()
+        with rank_output(self.world.rank, self.settings.logs) as self._speak:
+            if not self.witness.is_witness and self.wants_witness():
+                self._call_witness()
+            self._prepare()
+            ImportHook(self._install).install()
+            self._offer_horovod()
+            self._read_own_rate()
+            try:
+                runpy.run_path(str(self.script), run_name="__main__")
+            except SystemExit as end:
+                self.end(end.code)
+            else:
+                self.end(0)
+
+    def _prepare(self) -> None:
+        """Put in place what the script meets before it imports TensorFlow; all ranks together."""
         self._seed = common_seed(self._agree)
         # A folder of this run's own: two runs may have the same folder for their output.
         token = self._agree(secrets.token_hex(4))
@@ -138,20 +157,9 @@ class Session:
         self._own = OwnRows(self.settings)
         if several:
             self._own.install()
-        with rank_output(self.world.rank, self.settings.logs) as self._speak:
-            if several:
-                self.part_files()
-            if several:
-                self._keep_children_apart()
-            ImportHook(self._install).install()
-            self._offer_horovod()
-            self._read_own_rate()
-            try:
-                runpy.run_path(str(self.script), run_name="__main__")
-            except SystemExit as end:
-                self.end(end.code)
-            else:
-                self.end(0)
+        if several:
+            self.part_files()
+            self._keep_children_apart()
 
     def end(self, status: str | int | None) -> None:
         """End the run of a script that has ended with `status`, as `sys.exit` takes it.
@@ -260,6 +268,8 @@ class Session:
         settings = self.settings
         places = self.world.comm.allgather(observe())
         cores = {core for place in places if place.host == places[0].host for core in place.cores}
+        is_on_one_host = len({place.host for place in places}) == 1
+        shares_import = is_on_one_host and not self._calls_mpi() and import_early(self.script)
         self.witness = (
             PeerRank(steps=STEPS if settings.witness == "first" else math.inf)
             if self.world.rank
@@ -271,8 +281,14 @@ class Session:
                 cores,
                 steps=STEPS if settings.witness == "first" else math.inf,
                 patience_s=settings.hang_timeout / 2 or _PATIENCE_S,
+                forked=partial(run_alone, lambda _: self.script) if shares_import else None,
             )
         )
+
+    def _calls_mpi(self) -> bool:
+        """Tell whether the script's own files name mpi4py: a process that is forked from a rank cannot call MPI."""
+        own_files = chain.from_iterable(files for _, files in user_files(self.point.workload))
+        return any(b"mpi4py" in file.read_bytes() for file in own_files)
 
     def _install(self) -> None:
         """Called once TensorFlow is there: put everything in place."""
@@ -415,3 +431,18 @@ class Session:
     def batches_of_a_step(self) -> int:
         """Return how many of the script's batches all ranks take in a step."""
         return self.world.size if self.settings.batch == "per-rank" or HorovodScript.active else 1
+
+
+def run_alone(prepare: Callable[[Point], Path]) -> None:
+    """Be the witness that rank 0 of a launch has started: run the script that `prepare` returns, alone."""
+    witness, (settings, point) = enter_witness()
+    session = Session(
+        world=World(comm=Alone(), rank=0, size=1),  # type: ignore[arg-type]
+        settings=settings,
+        script=prepare(point),
+        point=point,
+        began=time.monotonic(),
+        witness=witness,
+    )
+    end_at_exec(witness.end)
+    session.run()

@@ -11,7 +11,7 @@ import pytest
 from harness.__main__ import run_command_line
 from harness.base.errors import UserError
 from harness.cli import command_run
-from harness.cli.command_run import RunOptions, rank_start, rank_words
+from harness.cli.command_run import RunOptions, local_transports, rank_start, rank_words
 from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.sweep import launch_command
@@ -134,6 +134,24 @@ def test_where_ranks_have_no_trees_nothing_is_started(tmp_path: Path, monkeypatc
     script.write_text("import horovod.keras\n")
     assert code("-n", "2") == 0
     assert len(started) == 3
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, {"OMPI_MCA_btl": "^ofi"}),
+        ({"OMPI_MCA_btl": "self,sm"}, {}),  # the user's own choice
+        ({"HARNESS_MPI": "system"}, {}),  # a site may have its choice in a file
+    ],
+)
+def test_ranks_on_one_host_are_kept_from_libfabric_where_nobody_has_chosen_transports(
+    variables: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMPI_MCA_btl", "HARNESS_MPI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert local_transports() == expected
 
 
 def test_a_script_on_ranks_starts_no_others_on_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
 """Which ranks there are."""
 
+import subprocess
+import sys
+
 import pytest
 
 from harness.horovod import ranks
@@ -15,6 +18,11 @@ def test_before_init_and_after_shutdown_nothing_is_known(monkeypatch):
     assert not ranks.is_initialized()
     with pytest.raises(ValueError):
         ranks.rank()
+
+
+def test_the_ranks_leave_the_import_of_tensorflow_to_the_script():
+    program = "import sys, harness.horovod.ranks; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_sets_of_ranks_are_refused_before_mpi_is_started(monkeypatch):

@@ -1,5 +1,6 @@
 """Run a script on ranks whose division has a mistake: ``planted_division.py MISTAKE SCRIPT``."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -141,5 +142,11 @@ PLACES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 if __name__ == "__main__":
     owner, name, wrong = PLACES[sys.argv.pop(1)]
     original = getattr(owner, name)
-    setattr(owner, name, lambda *args, **kwargs: wrong(original, *args, **kwargs))
+    process = os.getpid()
+
+    def planted(*args: Any, **kwargs: Any) -> Any:
+        """Make the mistake on a rank, and not in the witness that is forked from it."""
+        return wrong(original, *args, **kwargs) if os.getpid() == process else original(*args, **kwargs)
+
+    setattr(owner, name, planted)
     main()

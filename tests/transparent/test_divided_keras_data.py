@@ -1,5 +1,7 @@
 """Each rank gets its part of every batch of Keras's data adapters, whatever the batches come from."""
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -128,3 +130,14 @@ def test_rows_of_whole_batches_have_a_place_by_which_they_draw(is_own):
         adapter = adapter_of(runtime, NUMBERS[:8], batch_size=4)
     places = [element.place.numpy().tolist() for element in adapter.get_tf_dataset()]
     assert places == [[4, 8] if is_own else [0, 0]] * 2
+
+
+def test_autograph_does_not_rewrite_what_a_data_set_calls_of_ours():
+    files = []
+
+    def change(element):
+        files.append(sys._getframe().f_code.co_filename)
+        return element
+
+    map_elements(tf.data.Dataset.range(2), change)
+    assert set(files) == {__file__}

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,7 @@ from harness.transparent.private_files.crossing_renames import CrossingRenames
 from harness.transparent.private_files.file_mechanism import (
     RankFiles,
     check_trees,
+    namespace_refusal,
     rank_by_environment,
     rank_places,
     refused_write,
@@ -46,6 +48,18 @@ def test_a_process_whose_namespace_is_refused_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(file_mechanism.Entered, "files", None)
     files = file_mechanism.enter(tmp_path / "train.py", tmp_path / "logs")
     assert files.refusal == "unshare: Operation not permitted"
+
+
+def test_a_trial_that_is_refused_or_does_not_end_says_why(monkeypatch):
+    def refuse(tree, places):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(file_mechanism.PrivateTree, "show", refuse)
+    assert namespace_refusal() == "Operation not permitted"
+    monkeypatch.setattr(file_mechanism.PrivateTree, "show", lambda tree, places: signal.pause())
+    assert str(-signal.SIGKILL) in namespace_refusal(limit_s=0.1)
+    monkeypatch.setattr(file_mechanism.PrivateTree, "show", lambda tree, places: None)
+    assert not namespace_refusal()
 
 
 def test_a_script_of_horovods_words_sees_its_ranks(tmp_path):

@@ -12,8 +12,8 @@ from harness.base.errors import RunError, UserError
 from harness.comm.world import World
 from harness.transparent import script_process
 from harness.transparent.clocks import RankVariables
-from harness.transparent.patch import Refused, put_back
-from harness.transparent.script_process import ProcessEnds, end_at_exec
+from harness.transparent.patch import Refused, end_at_exec, put_back
+from harness.transparent.script_process import ProcessEnds
 from harness.transparent.session import Session
 from tests.labs.alike_ranks import AlikeComm
 

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import subprocess
+import sys
 import time
 from multiprocessing import Pipe
 
@@ -148,6 +149,39 @@ def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_pat
     first, second, both = ({*re.search("CORES (.*)", log)[1].split()} for log in logs)
     assert both == first | second
     assert not first & second or usable_cores() < 2
+
+
+WORDS = "import sys\nprint('WORDS', sys.orig_argv, flush=True)\n"
+SETTING = "import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'\n"
+HIDDEN_MPI = "import importlib\nimportlib.import_module('mpi4' + 'py.MPI').COMM_WORLD.Get_rank()\n"
+_AGREEMENT = Note(code=NoteCode.WITNESS_AGREED, values={"steps": 6, "trainings": 1, "gap": 0.0})
+AGREED = str(_AGREEMENT).partition("apart by")[0]
+
+
+@pytest.mark.mpi  # a rank's witness is forked from it
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "is_forked", "note"),
+    [
+        (HEAD + WORDS + FIT, True, AGREED),
+        (SETTING + HEAD + WORDS + FIT, False, AGREED),
+        (HEAD + WORDS + "from mpi4py import MPI\nassert MPI.COMM_WORLD.Get_size() == 1\n" + FIT, False, AGREED),
+        (HEAD + WORDS + HIDDEN_MPI + FIT, True, str(Note(code=NoteCode.WITNESS_SAW_NOTHING))),
+    ],
+    ids=["plain", "variables", "MPI", "hidden MPI"],
+)
+def test_the_witness_is_forked_where_nothing_can_come_before_the_import_of_tensorflow(
+    source, is_forked, note, tmp_path
+):
+    (tmp_path / "script.py").write_text(source)
+    words = (sys.executable, "-m", "harness", "run", "-n", "2", "script.py")
+    finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert note in finished.stderr
+    of_rank = re.findall("WORDS .*", finished.stdout)
+    of_witness = re.findall("WORDS .*", (tmp_path / "harness-logs" / "witness.log").read_text())
+    assert len(of_rank) == len(of_witness) == 1
+    assert (of_rank == of_witness) == is_forked
 
 
 class Observer(PeerRank):
@@ -546,6 +580,21 @@ def test_it_ends_when_rank_0_hangs_up(pair):
     while not witness.ends and time.monotonic() < deadline:
         time.sleep(0.001)
     assert witness.ends == [None]
+
+
+def test_it_is_idle_when_the_latest_training_needs_no_more_looks_though_an_earlier_one_was_short(pair):
+    _, witness = pair
+
+    def look(variable):
+        witness.gradients([tf.constant([1.0])], [variable], training="training")
+        return witness.is_idle
+
+    short, long, next_one = (tf.Variable([1.0]) for _ in range(3))
+    assert [look(short), look(long), look(long)] == [False, False, True]
+    assert not witness.over  # if the short one goes on, it is looked at
+    assert [look(next_one), look(next_one)] == [False, True]
+    witness.meet()  # another begins, which may take long until its first step
+    assert not witness.is_idle
 
 
 def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):

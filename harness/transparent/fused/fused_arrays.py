@@ -93,6 +93,7 @@ class FusedArrays:
     def index_batches(self) -> tf.data.Dataset:
         """Return a data set of the row numbers of each batch of all ranks, int64 [rows]."""
 
+        @tf.autograph.experimental.do_not_convert
         def numbers(step: tf.Tensor) -> tf.Tensor:
             end = tf.minimum((step + 1) * self.batch, self.samples)
             return self.order.read_value()[step * self.batch : end]

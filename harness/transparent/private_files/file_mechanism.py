@@ -7,16 +7,19 @@ Scripts that see their ranks themselves, and launches with `--shared-files`, wri
 import contextlib
 import errno
 import os
+import select
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 from harness.base.current_user import home_folder
 from harness.base.errors import UserError
 from harness.base.files import cache_folder
-from harness.base.processes import run_program
 from harness.base.setting_names import setting
 from harness.transparent.private_files.crossing_renames import CrossingRenames
 from harness.transparent.private_files.private_tree import PrivateTree, TreePlaces
@@ -33,16 +36,6 @@ PERMISSIONS = (
     "--cap-add SYS_ADMIN)"
 )
 """What gives each rank its tree where the kernel or a container refuses that."""
-
-_TRIAL = """
-import tempfile
-from pathlib import Path
-from harness.transparent.private_files.private_tree import PrivateTree, TreePlaces
-try:
-    PrivateTree().show(TreePlaces(top=Path(tempfile.gettempdir()).resolve()))
-except OSError as error:
-    raise SystemExit(error.strerror or str(error))
-"""
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID")
 _MPI = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
@@ -82,6 +75,18 @@ def enter(script: Path, logs: Path, *, keep: str = "") -> RankFiles:
     return Entered.files
 
 
+def enter_as_witness(script: Path, logs: Path) -> None:
+    """Give this process, a witness, files of its own; rank 0, at the other end of standard input, is told, and waits.
+
+    Where that is not possible, the process ends.
+    """
+    files = enter(script, logs)
+    if files.refusal:
+        sys.exit(f"no file tree of its own: {files.refusal}")
+    with Connection(os.dup(0)) as line:
+        line.send(files.place)
+
+
 def leave() -> None:
     """See the real files again: the script sees to its ranks itself."""
     if Entered.tree is not None:
@@ -94,10 +99,34 @@ def rank_by_environment() -> int | None:
     return next((int(text) for text in texts if text and text.isdecimal()), None)
 
 
-def namespace_refusal() -> str:
-    """Return why this machine has no file tree for each rank, empty where it has: a process of its own tries it."""
-    reply = run_program([sys.executable, "-c", _TRIAL], folder=_PACKAGE.parent, limit_s=30.0)
-    return "" if reply.code == 0 else reply.last_error
+def namespace_refusal(limit_s: float = 30.0) -> str:
+    """Return why this machine has no file tree for each rank, empty where it has: a child process tries it.
+
+    It is killed after `limit_s` seconds: a file server may not answer.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _try_tree(writing)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        if not select.select([answer], [], [], limit_s)[0]:
+            os.kill(child, signal.SIGKILL)
+        refusal = answer.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return refusal or (f"exit code {code}" if code else "")
+
+
+def _try_tree(answer: int) -> NoReturn:
+    """Be the child that tries to have a file tree of its own, and say by `answer` why it has none."""
+    code = 1
+    try:
+        PrivateTree().show(TreePlaces(top=Path(tempfile.gettempdir()).resolve()))
+        code = 0
+    except OSError as error:
+        os.write(answer, (error.strerror or str(error)).encode())
+    finally:
+        os._exit(code)
 
 
 def check_trees(refusals: Sequence[str]) -> None:

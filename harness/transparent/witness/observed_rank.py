@@ -11,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from harness.base.errors import UserError
 from harness.comm.world import World, abort
 from harness.schema.record_notes import Note, NoteCode
 from harness.transparent.patch import script_place
-from harness.transparent.private_files import WITNESS
+from harness.transparent.private_files import WITNESS, enter_as_witness
 from harness.transparent.witness.observation import Beginning, Observation, compared
 from harness.transparent.witness.observed_state import ObservedState, StateGap, VariableKey, state_gaps
 from harness.transparent.witness.peer_rank import NUDGES, Observed, PeerRank
@@ -345,29 +346,71 @@ def start_witness(
     *,
     steps: float,
     patience_s: float,
+    forked: Callable[[], None] | None,
 ) -> ObservedRank:
     """Start the witness of the ranks of `world`, on rank 0, on `cores`; return rank 0's side of it.
 
-    It is sent `launch`, the settings and the point of the launch, runs `script` and prints into `logs`.
+    It is sent `launch`, the settings and the point of the launch, runs `script` and prints into `logs`. It is forked
+    from this process, and calls `forked`, or is a new Python where that is None. So is a second one, which computes
+    with other kernels: TensorFlow chooses them when it is imported.
     """
-    places = f"{script.absolute()}\n{logs.absolute()}"
+    script = script.absolute()
+    logs = logs.absolute()
 
     def spawn(name: str, **switches: str) -> Connection:
         ours, theirs = Pipe()
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
         logs.mkdir(parents=True, exist_ok=True)
-        with (logs / f"{name}.log").open("wb") as output:
-            witness = subprocess.Popen(
-                [sys.executable, str(Path(__file__).parents[1] / "start.py")],
-                env={**environment, WITNESS: places, **switches},
-                stdin=theirs.fileno(),
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        os.sched_setaffinity(witness.pid, cores)
-        theirs.close()
+        with theirs, (logs / f"{name}.log").open("wb") as output:
+            if forked is None or switches:
+                pid = _start_python(theirs, output, {WITNESS: f"{script}\n{logs}", **switches})
+            else:
+                pid = _fork(theirs, output, script, logs, forked)
+        os.sched_setaffinity(pid, cores)
         ours.send((world.size, steps, *launch))
         return ours
 
     return ObservedRank(world, spawn, steps, patience_s)
+
+
+def _start_python(line: Connection, output: BinaryIO, variables: Mapping[str, str]) -> int:
+    """Start a witness that imports everything itself; return its process's number."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
+    witness = subprocess.Popen(
+        [sys.executable, str(Path(__file__).parents[1] / "start.py")],
+        env={**environment, **variables},
+        stdin=line.fileno(),
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+    return witness.pid
+
+
+def _fork(line: Connection, output: BinaryIO, script: Path, logs: Path, run: Callable[[], None]) -> int:
+    """Fork a witness from this process, which has imported TensorFlow and computed nothing; return its number.
+
+    The witness never returns from here. It closes what it has of rank 0's MPI, and does not end it.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        for descriptor, source in enumerate((line.fileno(), output.fileno(), output.fileno())):
+            os.dup2(source, descriptor)
+        highest = max(map(int, os.listdir("/proc/self/fd")))  # noqa: PTH208
+        os.closerange(3, highest + 1)
+        for name in [name for name in os.environ if name.startswith(_MPI)]:
+            del os.environ[name]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "mpi4py"]:
+            sys.modules[name] = None  # type: ignore[assignment]  # not to be found: what it sent would go to the ranks
+        enter_as_witness(script, logs)
+        run()
+    except BaseException:  # noqa: BLE001 - whatever the script ends with is for the log
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

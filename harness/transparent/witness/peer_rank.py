@@ -134,6 +134,7 @@ class PeerRank(NoWitness):
         self._steps = steps
         self._over = over
         self._trainings: dict[tuple[Any, ...], Judged] = {}
+        self._latest: Judged | None = None  # the training that was looked at last, unless another has begun
         self._numbers_left = steps  # that are looked at until the next gradient
         self._fed: list[tuple[Any, Judged]] = []  # the switches of sessions' graphs
         self._live = LiveVariables()
@@ -162,6 +163,12 @@ class PeerRank(NoWitness):
 
     def begins(self) -> None:
         """Take note that another training begins."""
+        self._latest = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the latest training needs no more looks. An earlier one may: if it goes on, there are more."""
+        return self._latest is not None and self._latest.looked >= self._steps
 
     def off(self, graph: Any) -> dict[Any, bool]:
         """Return the switches of a session's `graph` that are to be off."""
@@ -214,6 +221,7 @@ class PeerRank(NoWitness):
         remaining = iter(arrays)
         gradients = [measures(*itertools.islice(remaining, count)) for count in counts]
         self._step += 1
+        self._latest = judged
         judged.looked += 1
         self._numbers_left = self._steps
         self.take(Observation("gradient", names, np.array(gradients), float(rows), judged.number))

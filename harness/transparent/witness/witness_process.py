@@ -30,28 +30,23 @@ class WitnessProcess(PeerRank):
         self.nudges = bool(os.environ.pop(NUDGES, ""))
         self._asked = 0
         self._beginnings = 0
-        self._rests_since: float | None = None
+        self._sent_at = time.monotonic()
         self._sends = threading.Lock()
         self._shared: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._end_after_rest, daemon=True).start()
 
     def _end_after_rest(self) -> None:
-        """End this process when nothing has been looked at for `_REST_S` seconds."""
-        while self._rests_since is None or time.monotonic() - self._rests_since < _REST_S:
+        """End this process when it has been idle for `_REST_S` seconds."""
+        while not self.is_idle or time.monotonic() - self._sent_at < _REST_S:
             time.sleep(1.0)
         self.end()
 
     def rest(self) -> None:
         """Leave the cores to the ranks."""
-        self._rests_since = time.monotonic()
         for task in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
-
-    def begins(self) -> None:
-        """Go on: another training is looked at."""
-        self._rests_since = None
 
     def _listen(self) -> None:
         try:
@@ -76,6 +71,7 @@ class WitnessProcess(PeerRank):
 
     def take(self, observation: Observed) -> None:
         """Send an observation to rank 0."""
+        self._sent_at = time.monotonic()
         with self._sends:
             self._line.send(observation)
 
