@@ -29,8 +29,8 @@ DEFAULT_DEVIATION: Mapping[str, float] = {
 DEFAULT_SESSIONS = 4
 DEFAULT_FREEDOM = 3
 
-# One day: measured on the same kind of machine by 25 sessions of MNIST-DNN and Adult-DNN in five series, each within two
-# to six hours (docs/regression.md). Pooled over the series and rounded up; load balance and serialisation, which hardly
+# One day: measured on the same kind of machine by 25 sessions of MNIST-DNN and Adult-DNN in five series of one to six
+# hours (docs/regression.md). Pooled over the series and rounded up; load balance and serialisation, which hardly
 # differed, are at least 0.5 %.
 SAME_DAY_DEVIATION: Mapping[str, float] = {
     STEP: 0.035,
