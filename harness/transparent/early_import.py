@@ -9,9 +9,8 @@ from pathlib import Path
 from harness.transparent.own_modules import has_own
 
 _NETWORK_LIBRARIES = ("tensorflow", "keras")  # the ranks need both, whichever the script imports
-_HARMLESS = sys.stdlib_module_names | {
-    "numpy"
-}  # they change nothing that TensorFlow reads; the ranks have NumPy already
+# They change nothing that TensorFlow reads when it is imported; the ranks have NumPy already.
+_HARMLESS = {*sys.stdlib_module_names, "numpy"}
 
 
 def import_early(script: Path) -> bool:

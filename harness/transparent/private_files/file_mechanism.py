@@ -110,9 +110,10 @@ def namespace_refusal(limit_s: float = 30.0) -> str:
         _try_tree(writing)
     os.close(writing)
     with os.fdopen(reading) as answer:
-        if not select.select([answer], [], [], limit_s)[0]:
-            os.kill(child, signal.SIGKILL)
-        refusal = answer.read()
+        has_ended = bool(select.select([answer], [], [], limit_s)[0])
+        refusal = answer.read() if has_ended else ""
+    if not has_ended:
+        os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return refusal or (f"exit code {code}" if code else "")
 
