@@ -82,11 +82,8 @@ class NodeHours:
             limit += f" ({walltime(self.estimated_limit_s)}, {basis}: {setting('walltime')} says otherwise)"
         if self.expected is None:
             return f"cost: {limit}"
-        limit += (
-            f"; judging by these, {setting('walltime', self.enough)} is enough, and starts sooner"
-            if self.enough
-            else ""
-        )
+        if self.enough:
+            limit += f"; judging by these, {setting('walltime', self.enough)} is enough, and starts sooner"
         return f"cost: about {self.expected:.2f} node-hours by {self.finished} finished launches, {limit}"
 
     @property
@@ -147,15 +144,12 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     threads = "1 thread" if fullest.threads == 1 else f"{fullest.threads} threads"
     of_cores = "1 core" if cores == 1 else f"{cores} cores"
     node = f"a node: {ranks} x {threads} of {of_cores}"
+    ranks_per_node = setting("ranks_per_node")
     if fullest.ranks_per_node * fullest.threads < cores and request.exclusive:
-        node += (
-            f"; the others are idle: {setting('ranks_per_node')} or {setting('threads')} use more, "
-            f"{setting('share_nodes', True)} leaves them to others, whose "
-            "work then disturbs the times"
-        )
+        node += f"; the others are idle: {ranks_per_node} or {setting('threads')} use more"
+        node += f", {setting('share_nodes', True)} leaves them to others, whose work then disturbs the times"
     elif limit.numa_domains is None and fullest.ranks_per_node == 1 and cores > 1:
-        node += "; its NUMA domains are not known here: numa_domains in a site file, or "
-        node += f"{setting('ranks_per_node')}, says them"
+        node += f"; its NUMA domains are not known here: numa_domains in a site file, or {ranks_per_node}, says them"
     return (library, node)
 
 

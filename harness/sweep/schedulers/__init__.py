@@ -202,8 +202,7 @@ class Scheduler(abc.ABC):
         if self.directive and not re.fullmatch(f"[{self.path_characters}]+", path, flags=re.ASCII):
             raise UserError(
                 f"{setting('results', path)} has a space or a character that {setting('scheduler', self.name)} "
-                "cannot write to: "
-                "choose another folder"
+                "cannot write to: choose another folder"
             )
         return path
 
