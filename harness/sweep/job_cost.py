@@ -64,7 +64,8 @@ class NodeHours:
     """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits.
 
     `enough` is a limit that the longest launch so far keeps three times over, if that is far below what is asked for.
-    `estimated_limit_s` is the longest time limit that jobs have by an estimate, 0 where none has.
+    `estimated_limit_s` is the longest time limit that jobs have by an estimate, 0 where none has; `all_of` names the
+    partition, or the job around, that allows no more than that.
     """
 
     expected: float | None
@@ -73,11 +74,14 @@ class NodeHours:
     finished: int
     enough: str = ""
     estimated_limit_s: float = 0.0
+    all_of: str = ""
 
     def __str__(self) -> str:
         plural = "" if self.jobs == 1 else "s"
         limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
-        if self.estimated_limit_s:
+        if self.all_of:
+            limit += f" ({walltime(self.estimated_limit_s)}, all that partition {self.all_of} allows)"
+        elif self.estimated_limit_s:
             basis = f"by {self.finished} earlier launches" if self.finished else "as no launch of it is known here yet"
             limit += f" ({walltime(self.estimated_limit_s)}, {basis}: {setting('walltime')} says otherwise)"
         if self.expected is None:
@@ -118,6 +122,7 @@ def estimate(
     one_by_one = not any(plan.is_shared for plan in plans)
     finished = sum(len(values) for values in durations.values()) if one_by_one else past.launches
     enough_s = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
+    most_s = walltime_seconds(partition.walltime) if partition is not None and partition.walltime else math.inf
     shorter = finished and one_by_one and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
     return NodeHours(
         expected=expected if finished else None,
@@ -126,6 +131,7 @@ def estimate(
         finished=finished,
         enough=walltime(enough_s) if shorter else "",
         estimated_limit_s=estimated_limit_s,
+        all_of=partition.name if partition is not None and estimated_limit_s >= most_s else "",
     )
 
 
