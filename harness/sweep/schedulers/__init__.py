@@ -83,8 +83,6 @@ class Scheduler(abc.ABC):
     unknown: ClassVar[tuple[str, ...]] = ()
     """The fields of `JobRequest` that it does not know."""
     modes: ClassVar[tuple[str, ...]] = MODES
-    interleaves: ClassVar[bool] = True
-    """Whether launches of one job can share its cores, so that they train in turns; else they follow each other."""
     launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
     around: ClassVar[str] = ""
     """Of which scheduler this process is in a job, where jobs run in that one."""

@@ -56,7 +56,6 @@ class Scheduler(schedulers.Scheduler):
     identifier = r"\d+"
     unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")
     modes = ("turns", "jobs")
-    interleaves = False
     launchers = ("auto",)
 
     def refusal(self, layout: Layout) -> str | None:
@@ -86,7 +85,7 @@ class Scheduler(schedulers.Scheduler):
         words.append(f"--setopt=cpu-affinity={'per-task' if self.site.binding == 'cores' else 'off'}")
         # Without it the other ranks wait for a dead one until the time limit.
         words.append("--setopt=exit-on-error")
-        return LaunchCommand(words=(*words, *self.site.launcher_options))
+        return LaunchCommand(words=(*words, *self.site.launcher_options), node_option="--setattr")
 
     def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with flux batch."""

@@ -69,7 +69,7 @@ class InsideJob(schedulers.Scheduler):
         return None
 
     def limit(self) -> Partition | None:
-        """Return what the job has: its nodes, its cores of one, its time, and else what the scheduler says of a node."""
+        """Return what the job has: nodes, cores of one, time that is left; else what the scheduler says of a node."""
         allocation = current_allocation()
         if allocation is None:
             return None
