@@ -31,7 +31,9 @@ unset MPI4PY_MPIABI
 
 # first K: the cores of the first K nodes of this instance, for a job that its scheduler is not asked for.
 first() {
-  printf 'system.alloc-bypass.R=%s\n' "$(flux kvs get resource.R | flux R decode --include="0-$(($1 - 1))")"
+  local ranks
+  ranks=$(seq -s, 0 $(($1 - 1)))
+  printf 'system.alloc-bypass.R=%s\n' "$(flux kvs get resource.R | flux R decode --include="$ranks")"
 }
 
 # launch NAME NODES COMMAND...: keep the command of one layout, as it is on these nodes, for the blocks that train there.

@@ -30,8 +30,10 @@ unset MPI4PY_MPIABI
 
 # first K: the cores of the first K nodes of this instance, for a job that its scheduler is not asked for.
 first() {
-  printf 'system.alloc-bypass.R=%s\n' "$(flux R encode --ranks="0-$(($1 - 1))" \
-    --hosts="$(flux hostlist --limit="$1" instance)" --cores=0-0)"
+  local ranks
+  ranks=$(seq -s, 0 $(($1 - 1)))
+  printf 'system.alloc-bypass.R=%s\n' "$(flux R encode --ranks="$ranks" --hosts="$(flux hostlist --limit="$1" instance)" \
+    --cores=0)"
 }
 
 # launch NAME NODES COMMAND...: keep the command of one layout, as it is on these nodes, for the blocks that train there.

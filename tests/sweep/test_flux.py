@@ -116,8 +116,8 @@ def test_all_launches_train_in_turns_in_one_job_and_the_same_again_does_nothing(
     # Launches of a block share nodes: on the first ones, beside the scheduler of the job's instance.
     nodes = {tuple(line.split()[:4]) for line in (instance / "bypassed.txt").read_text().splitlines()}
     assert nodes == {
-        ("1", "encode", "--ranks=0-0", "--hosts=n1"),
-        ("3", "encode", "--ranks=0-2", "--hosts=n1,n2,n3"),
+        ("1", "encode", "--ranks=0", "--hosts=n1"),
+        ("3", "encode", "--ranks=0,1,2", "--hosts=n1,n2,n3"),
     }
     assert len(list(SweepFolder(folder).rounds.iterdir())) == 2  # a block for each repeat
 
