@@ -2,14 +2,15 @@
 
 ``python -m tests.cluster.mpi_libraries --hosts 3 --launcher "srun --mpi=pmi2"`` tries the MPI library of the Python
 that runs it, with ``--mpi system`` the one that is first on PATH. The hosts are emulated on this machine, with a Slurm
-on them; with ``--hosts 1`` it is this machine, without Slurm, or with ``srun`` a Slurm of one node. It prints one row;
-what was printed by each trial stays in ``--folder``. No time is measured.
+on them; with ``--hosts 1`` it is this machine, two ranks and no Slurm. It prints one row; what each trial printed stays
+in ``--folder``. No time is measured.
 """
 
 import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -174,9 +175,10 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--launcher", default="auto")
     parser.add_argument("--mpi", default="wheel")
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folder", type=Path, default=Path("mpi-library"))
     parser.add_argument("--sums", type=int, nargs=2)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that Slurm and the hosts are ended
     if options.sums:
         sys.exit(sum_here(*options.sums))
     if why := missing():

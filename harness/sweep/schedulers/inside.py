@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import psutil
 
 from harness.base import exit_codes
+from harness.base.errors import UserError
 from harness.base.launch_guard import JOB, find_processes
 from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
@@ -202,8 +203,8 @@ class Scheduler(InsideJob, slurm.Scheduler):
     def seconds_left(self) -> float | None:
         """Return what squeue says, None for a job without a limit, or where squeue does not answer."""
         job = os.environ.get("SLURM_JOB_ID", "")
-        left = self.commands.ask(("squeue", "--noheader", f"--jobs={job}", "--format=%L")).out.strip()
         try:
-            return clock_seconds(left)
-        except ValueError:
+            answer = self.commands.ask(("squeue", "--noheader", f"--jobs={job}", "--format=%L"))
+            return clock_seconds(answer.out.strip())
+        except (UserError, ValueError):
             return None
