@@ -1,4 +1,4 @@
-"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on a flux-core of three brokers, on no system of many."""
+"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on brokers of flux-core on one machine, on no system of many nodes."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
