@@ -1,4 +1,4 @@
-"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on brokers of flux-core on one machine, on no system of many nodes."""
+"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on three brokers of flux-core on one machine, never on more."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
