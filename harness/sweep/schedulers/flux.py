@@ -1,4 +1,4 @@
-"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on three brokers of flux-core on one machine, never on more."""
+"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on three brokers of flux-core on one machine alone."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
