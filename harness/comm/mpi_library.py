@@ -234,8 +234,7 @@ def _find_library_alone() -> MpiInstallation:
             return mpi  # `find_bad_library` says why it does not load
     raise UserError(
         f"{setting('mpi', 'system')} needs an mpirun on PATH, or an MPI library that the loader finds and srun to "
-        "start "
-        f"its ranks: load the site's MPI module or leave out {setting('mpi')}"
+        f"start its ranks: load the site's MPI module or leave out {setting('mpi')}"
     )
 
 

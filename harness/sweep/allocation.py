@@ -40,9 +40,8 @@ def spread_ranks(allocation: Allocation, ranks: int | None, threads: int, *, gpu
     per_node = -(-wanted // nodes)
     if most is not None and per_node > most:
         raise UserError(
-            f"{setting('ranks', wanted)} with {setting('threads', threads)} needs {per_node * threads} cores a "
-            f"node, and {job} of "
-            f"{allocation.cores} cores: use at most {nodes * most} ranks"
+            f"{setting('ranks', wanted)} with {setting('threads', threads)} needs {per_node * threads} cores a node, "
+            f"and {job} of {allocation.cores} cores: use at most {nodes * most} ranks"
         )
     used = -(-wanted // per_node)
     rest = wanted - (used - 1) * per_node

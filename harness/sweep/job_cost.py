@@ -64,7 +64,8 @@ class NodeHours:
     """Node-hours: `expected` by the launches that have finished (None before the first), `limit` by time limits.
 
     `enough` is a limit that the longest launch so far keeps three times over, if that is far below what is asked for.
-    `estimated_limit_s` is the longest time limit that jobs have by an estimate, 0 where none has.
+    `estimated_limit_s` is the longest time limit that jobs have by an estimate, 0 where none has; `all_of` names the
+    partition, or the job around, that allows no more than that.
     """
 
     expected: float | None
@@ -73,20 +74,20 @@ class NodeHours:
     finished: int
     enough: str = ""
     estimated_limit_s: float = 0.0
+    all_of: str = ""
 
     def __str__(self) -> str:
         plural = "" if self.jobs == 1 else "s"
         limit = f"at most {self.limit:.2f} node-hours by the time limits of {self.jobs} job{plural}"
-        if self.estimated_limit_s:
+        if self.all_of:
+            limit += f" ({walltime(self.estimated_limit_s)}, all that partition {self.all_of} allows)"
+        elif self.estimated_limit_s:
             basis = f"by {self.finished} earlier launches" if self.finished else "as no launch of it is known here yet"
             limit += f" ({walltime(self.estimated_limit_s)}, {basis}: {setting('walltime')} says otherwise)"
         if self.expected is None:
             return f"cost: {limit}"
-        limit += (
-            f"; judging by these, {setting('walltime', self.enough)} is enough, and starts sooner"
-            if self.enough
-            else ""
-        )
+        if self.enough:
+            limit += f"; judging by these, {setting('walltime', self.enough)} is enough, and starts sooner"
         return f"cost: about {self.expected:.2f} node-hours by {self.finished} finished launches, {limit}"
 
     @property
@@ -121,6 +122,7 @@ def estimate(
     one_by_one = not any(plan.is_shared for plan in plans)
     finished = sum(len(values) for values in durations.values()) if one_by_one else past.launches
     enough_s = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
+    most_s = walltime_seconds(partition.walltime) if partition is not None and partition.walltime else math.inf
     shorter = finished and one_by_one and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
     return NodeHours(
         expected=expected if finished else None,
@@ -129,6 +131,7 @@ def estimate(
         finished=finished,
         enough=walltime(enough_s) if shorter else "",
         estimated_limit_s=estimated_limit_s,
+        all_of=partition.name if partition is not None and estimated_limit_s >= most_s else "",
     )
 
 
@@ -147,15 +150,12 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     threads = "1 thread" if fullest.threads == 1 else f"{fullest.threads} threads"
     of_cores = "1 core" if cores == 1 else f"{cores} cores"
     node = f"a node: {ranks} x {threads} of {of_cores}"
+    ranks_per_node = setting("ranks_per_node")
     if fullest.ranks_per_node * fullest.threads < cores and request.exclusive:
-        node += (
-            f"; the others are idle: {setting('ranks_per_node')} or {setting('threads')} use more, "
-            f"{setting('share_nodes', True)} leaves them to others, whose "
-            "work then disturbs the times"
-        )
+        node += f"; the others are idle: {ranks_per_node} or {setting('threads')} use more"
+        node += f", {setting('share_nodes', True)} leaves them to others, whose work then disturbs the times"
     elif limit.numa_domains is None and fullest.ranks_per_node == 1 and cores > 1:
-        node += "; its NUMA domains are not known here: numa_domains in a site file, or "
-        node += f"{setting('ranks_per_node')}, says them"
+        node += f"; its NUMA domains are not known here: numa_domains in a site file, or {ranks_per_node}, says them"
     return (library, node)
 
 

@@ -105,10 +105,10 @@ def surviving(command: LaunchCommand, point: Point) -> LaunchCommand:
         return command
     program, *words = command.words
     if Path(program).name != "mpirun" or find_mpi().family is not Family.OPEN_MPI:
+        on_failure = setting("on_failure", workload.on_failure)
         raise UserError(
-            f"{setting('on_failure', workload.on_failure)} needs the mpirun of Open MPI 5, but {program} starts the "
-            "ranks "
-            f"here: use {setting('launcher', 'mpirun')} with it, or {setting('on_failure', 'abort')}"
+            f"{on_failure} needs the mpirun of Open MPI 5, but {program} starts the ranks here: use "
+            f"{setting('launcher', 'mpirun')} with it, or {setting('on_failure', 'abort')}"
         )
     return replace(command, words=(program, "--with-ft", "ulfm", *words))
 

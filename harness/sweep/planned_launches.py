@@ -61,8 +61,6 @@ class WantedLaunches:
         mode = self.submission.request.mode
         if mode != "turns":
             return plan_jobs(missing, mode or "jobs"), ()
-        if not self.scheduler.interleaves:
-            return plan_jobs(missing, "turns"), ()
         peaks = (launch.rank_bytes for launch in surveyed.records.values())
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client

@@ -10,7 +10,7 @@ from harness.schema.command_lines import Words, changed_values, changed_words, h
 from harness.schema.record import decode_file, encode
 from harness.schema.sweep import USUAL_WIDTH, Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.schedulers import Scheduler, open_scheduler, scheduler_class
+from harness.sweep.schedulers import Scheduler, open_scheduler
 from harness.sweep.site import JobRequest, Site
 
 
@@ -40,7 +40,7 @@ class Submission:
     @property
     def in_turns(self) -> bool:
         """Whether all layouts of a repeat train in turns."""
-        return self.request.mode == "turns" and scheduler_class(self.scheduler).interleaves
+        return self.request.mode == "turns"
 
     def open(self, *, oversubscribe: bool) -> Scheduler:
         """Return the scheduler; raise a UserError if it is not usable here, or does not know what is asked for."""

@@ -13,6 +13,8 @@ cd /home/user
 
 jobs=/sweep/jobs
 logs=/sweep/logs
+# The launches of a block share cores, which the instance's scheduler would give to one job at a time.
+flux jobtap load alloc-bypass.so
 
 # As many threads as the rank has cores, in every library that would start its own.
 export OMP_NUM_THREADS=1
@@ -25,6 +27,14 @@ export HARNESS_MPI=wheel
 export HARNESS_SCHEDULER=flux
 unset MPI4PY_LIBMPI
 unset MPI4PY_MPIABI
+
+# first K: the cores of the first K nodes of this instance, for a job that its scheduler is not asked for.
+first() {
+  local ranks
+  ranks=$(seq -s, 0 $(($1 - 1)))
+  printf 'system.alloc-bypass.R=%s\n' "$(flux R encode --ranks="$ranks" --hosts="$(flux hostlist --limit="$1" instance)" \
+    --cores=0)"
+}
 
 failed=0
 # launch NAME RECORD COMMAND...: run one point unless it is done; its log and exit code are kept beside the script.
@@ -39,11 +49,11 @@ launch() {
 }
 
 launch n4x1x1-r0-KEY0 /sweep/n4x1x1-r0-KEY0 \
-  flux run --nodes=4 --ntasks=4 --cores-per-task=1 --setopt=pmi=pmix --setopt=cpu-affinity=per-task --setopt=exit-on-error \
+  flux run --nodes=4 --ntasks=4 --cores-per-task=1 --setopt=pmi=pmix --setopt=cpu-affinity=per-task --setopt=exit-on-error --setattr "$(first 4 '')" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n4x1x1-r0-KEY0.json
 launch n1x1x1-r1-KEY1 /sweep/n1x1x1-r1-KEY1 \
-  flux run --nodes=1 --ntasks=1 --cores-per-task=1 --setopt=pmi=pmix --setopt=cpu-affinity=per-task --setopt=exit-on-error \
+  flux run --nodes=1 --ntasks=1 --cores-per-task=1 --setopt=pmi=pmix --setopt=cpu-affinity=per-task --setopt=exit-on-error --setattr "$(first 1 '')" \
   /opt/venv/bin/python -m harness train \
   --point /sweep/jobs/n1x1x1-r1-KEY1.json
 exit "$failed"

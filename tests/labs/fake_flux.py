@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""A double of `flux`: batch, run, jobs, job id, cancel, resource info, uptime; it runs job scripts, on this machine.
+"""A double of `flux`, which runs job scripts on this machine.
+
+It knows batch, run, jobs, job id, cancel, resource info, uptime, hostlist, jobtap load and R encode. A job that
+`flux run` starts with resources of its own, for which a plugin has to be loaded, is noted in `bypassed.txt`.
 
 Jobs are kept in the folder that FAKE_FLUX names, a JSON file for each. States and results are those of Flux's RFC 21,
 lines those of `flux jobs` with the format that the harness asks for. Ranks start by the mpirun that PATH has.
@@ -50,7 +53,10 @@ def supervise(number, script, asked):
     for descriptor in range(3):
         os.dup2(quiet, descriptor)
     with Path(asked["output"].replace("{{id.dec}}", str(number))).open("w") as output:
-        child = subprocess.Popen(["bash", script], stdout=output, stderr=output, start_new_session=True)
+        environment = os.environ | {"FAKE_FLUX_NODES": asked["nodes"], "FAKE_FLUX_JOB": str(number)}
+        child = subprocess.Popen(
+            ["bash", script], stdout=output, stderr=output, start_new_session=True, env=environment
+        )
         change(number, pid=child.pid)
         try:
             code = child.wait(timeout=float(asked["time-limit"].removesuffix("s")))
@@ -65,9 +71,27 @@ def supervise(number, script, asked):
 
 
 def run(*words):
-    ranks = next(word.partition("=")[2] for word in words if word.startswith("--ntasks="))
+    options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
+    if "--setattr" in words:
+        place = words.index("--setattr")
+        name, _, resources = words[place + 1].partition("=")
+        if name != "system.alloc-bypass.R" or not plugin().exists():
+            sys.exit("flux-run: ERROR: the job would wait for resources that another one has")
+        with (FOLDER / "bypassed.txt").open("a") as file:
+            file.write(f"{options['--nodes']} {resources}\n")
+        words = (*words[:place], *words[place + 2 :])
     command = words[next(place for place, word in enumerate(words) if not word.startswith("--")) :]
-    os.execvp("mpirun", ["mpirun", "-n", ranks, *command])
+    os.execvp("mpirun", ["mpirun", "-n", options["--ntasks"], *command])
+
+
+def plugin():
+    return FOLDER / f"{os.environ['FAKE_FLUX_JOB']}.alloc-bypass"
+
+
+def hostlist(*words):
+    names = [f"n{number}" for number in range(1, 1 + int(os.environ["FAKE_FLUX_NODES"]))]
+    limits = [int(word.partition("=")[2]) for word in words if word.startswith("--limit=")]
+    print(*names[: min(limits, default=None)], sep="\n" if "--expand" in words else ",")
 
 
 def jobs(*words):
@@ -93,5 +117,11 @@ if __name__ == "__main__":
         print("4 Nodes, 16 Cores, 0 GPUs")
     elif command == "job":
         print(words[-1].removeprefix("f"))
+    elif words[:2] == ["load", "alloc-bypass.so"]:
+        plugin().touch()
+    elif command == "R":
+        print(*words)
+    elif command == "hostlist":
+        hostlist(*words)
     elif command in ("batch", "run", "jobs", "cancel"):
         {"batch": batch, "run": run, "jobs": jobs, "cancel": cancel}[command](*words)

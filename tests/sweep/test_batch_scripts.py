@@ -96,6 +96,8 @@ CASES: dict[str, tuple[str, tuple[Layout, ...], JobRequest, Site]] = {
     "slurm-container-gpus": ("slurm", (GPUS,), CONTAINER, SITE),
     "flux-jobs": ("flux", (FOUR,), JobRequest(), SITE),
     "flux-one-by-one": ("flux", (FOUR, ONE), JobRequest(mode="turns"), SITE),
+    "flux-block": ("flux", (FOUR, ONE), JobRequest(mode="turns"), SITE),
+    "flux-block-shared": ("flux", (GPUS,), JobRequest(mode="turns", exclusive=False), SITE),
     "flux-full": ("flux", (GPUS,), FLUX_FULL, CENTRE),
 }
 

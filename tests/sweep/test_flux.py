@@ -10,7 +10,7 @@ import pytest
 from harness.base.command_context import Context
 from harness.base.errors import RunError
 from harness.schema.layout import Layout
-from harness.schema.sweep_folder import sweep_folders
+from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import run_sweep
 from harness.sweep.schedulers import Scheduler, choose_scheduler, flux, open_scheduler
 from harness.sweep.site import JobRequest, Partition, Site
@@ -105,7 +105,7 @@ def run(lab: Lab, **settings: object) -> None:
     )
 
 
-def test_all_launches_follow_each_other_in_one_job_and_the_same_again_does_nothing(lab: Lab, instance: Path) -> None:
+def test_all_launches_train_in_turns_in_one_job_and_the_same_again_does_nothing(lab: Lab, instance: Path) -> None:
     run(lab)
     (folder,) = sweep_folders(lab.results)
     assert read_status(folder).count("done") == 4
@@ -113,6 +113,13 @@ def test_all_launches_follow_each_other_in_one_job_and_the_same_again_does_nothi
     run(lab)
     assert lab.launched() == []
     assert len(list(instance.glob("*.json"))) == 1
+    # Launches of a block share nodes: on the first ones, beside the scheduler of the job's instance.
+    nodes = {tuple(line.split()[:4]) for line in (instance / "bypassed.txt").read_text().splitlines()}
+    assert nodes == {
+        ("1", "encode", "--ranks=0", "--hosts=n1"),
+        ("3", "encode", "--ranks=0,1,2", "--hosts=n1,n2,n3"),
+    }
+    assert len(list(SweepFolder(folder).rounds.iterdir())) == 2  # a block for each repeat
 
 
 def test_in_a_job_of_flux_the_instance_of_that_job_has_the_jobs(

@@ -8,9 +8,12 @@ import pytest
 
 from harness.base.command_context import Context
 from harness.schema.layout import Layout
+from harness.schema.point import Point
 from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.execute import run_sweep
+from harness.sweep.job_cost import estimate, time_limit
+from harness.sweep.job_plan import JobPlan
 from harness.sweep.plan import Axes, fill_nodes
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import JobRequest, Site
@@ -72,6 +75,23 @@ def test_in_a_slurm_job_of_several_nodes_it_takes_them(monkeypatch: pytest.Monke
     assert "sbatch" not in scheduler.commands.calls
     monkeypatch.setenv("PMIX_RANK", "0")  # a rank's own harness is no user in a terminal
     assert scheduler_class("inside").detect() is None
+
+
+@pytest.mark.usefixtures("in_salloc")
+@pytest.mark.parametrize(("left", "seconds"), [("7:00", 420), ("0:05", 60), ("UNLIMITED", 1800)])
+def test_a_block_is_planned_for_what_is_left_of_the_job_and_the_cost_says_so(
+    left: str, seconds: int, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command(tmp_path / "bin", "squeue", f"#!/bin/sh\necho {left}\n", monkeypatch)
+    scheduler = open_scheduler("inside", request=JobRequest(mode="turns"))
+    points = tuple(Point(workload=lab.workload, layout=Layout(nodes=nodes)) for nodes in (1, 2))
+    plan = JobPlan(mode="turns", points=points, in_turns=True)
+    limit = scheduler.limit()
+    assert seconds - 5 <= time_limit(plan, scheduler.request, limit) <= seconds
+    cost = estimate([plan], scheduler.request, limit, {})
+    assert cost.limit == pytest.approx(2 * seconds / 3600, rel=0.1)
+    assert ("job 4711" in str(cost)) == (left != "UNLIMITED")
+    assert scheduler.refusal(Layout(nodes=2)) is None  # what does not fit into the time is made by another command
 
 
 @pytest.mark.usefixtures("in_qsub")

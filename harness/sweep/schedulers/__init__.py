@@ -83,8 +83,6 @@ class Scheduler(abc.ABC):
     unknown: ClassVar[tuple[str, ...]] = ()
     """The fields of `JobRequest` that it does not know."""
     modes: ClassVar[tuple[str, ...]] = MODES
-    interleaves: ClassVar[bool] = True
-    """Whether launches of one job can share its cores, so that they train in turns; else they follow each other."""
     launchers: ClassVar[tuple[str, ...]] = LAUNCHERS
     around: ClassVar[str] = ""
     """Of which scheduler this process is in a job, where jobs run in that one."""
@@ -202,8 +200,7 @@ class Scheduler(abc.ABC):
         if self.directive and not re.fullmatch(f"[{self.path_characters}]+", path, flags=re.ASCII):
             raise UserError(
                 f"{setting('results', path)} has a space or a character that {setting('scheduler', self.name)} "
-                "cannot write to: "
-                "choose another folder"
+                "cannot write to: choose another folder"
             )
         return path
 

@@ -1,4 +1,4 @@
-"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on a flux-core of three brokers, on no system of many."""
+"""Flux (flux-core): flux batch, flux jobs, flux cancel. Met on three brokers of flux-core on one machine alone."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,6 @@ class Scheduler(schedulers.Scheduler):
     identifier = r"\d+"
     unknown = ("project", "qos", "reservation", "memory", "requeue", "signal_s")
     modes = ("turns", "jobs")
-    interleaves = False
     launchers = ("auto",)
 
     def refusal(self, layout: Layout) -> str | None:
@@ -86,7 +85,7 @@ class Scheduler(schedulers.Scheduler):
         words.append(f"--setopt=cpu-affinity={'per-task' if self.site.binding == 'cores' else 'off'}")
         # Without it the other ranks wait for a dead one until the time limit.
         words.append("--setopt=exit-on-error")
-        return LaunchCommand(words=(*words, *self.site.launcher_options))
+        return LaunchCommand(words=(*words, *self.site.launcher_options), node_option="--setattr")
 
     def submit(self, job: schedulers.JobFiles) -> tuple[str, ...]:
         """Queue `job` with flux batch."""

@@ -4,10 +4,12 @@ Also what all schedulers have in common whose jobs run inside a job of the user'
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +18,18 @@ from typing import Any, ClassVar
 import psutil
 
 from harness.base import exit_codes
+from harness.base.errors import UserError
 from harness.base.launch_guard import JOB, find_processes
+from harness.schema.layout import Layout
 from harness.schema.record import JobUsage
 from harness.sweep import schedulers
 from harness.sweep.job_nodes import allocation_of_nodes, current_allocation
 from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import JobFiles, scheduler_class, slurm
-from harness.sweep.site import Partition
+from harness.sweep.site import Partition, clock_seconds, walltime
 
 _GRACE_S = 10.0
+_LEAST_S = 60.0  # the time that a job which is about to end is taken to have
 
 
 class InsideJob(schedulers.Scheduler):
@@ -65,7 +70,7 @@ class InsideJob(schedulers.Scheduler):
         return None
 
     def limit(self) -> Partition | None:
-        """Return what the job has: its nodes, its cores of one, and else what the scheduler says of a node."""
+        """Return what the job has: nodes, cores of one, time that is left; else what the scheduler says of a node."""
         allocation = current_allocation()
         if allocation is None:
             return None
@@ -75,13 +80,30 @@ class InsideJob(schedulers.Scheduler):
         if cores and node.cores_per_node and cores > node.cores_per_node:  # logical ones
             cores = node.cores_per_node
         whole = cores == node.cores_per_node
+        left_s = None if self._end is None else max(_LEAST_S, self._end - time.monotonic())
         return replace(
             node,
             name=name,
             nodes=len(allocation.nodes),
             cores_per_node=cores,
             numa_domains=node.numa_domains if whole else None,
+            walltime=node.walltime if left_s is None else walltime(left_s),
         )
+
+    def refusal(self, layout: Layout) -> str | None:
+        """Return why `layout` can never run here: not for its time, as a job that goes on has made what it could."""
+        limit = self.limit()
+        return schedulers.exceeds(layout, self.request, limit and replace(limit, walltime=None))
+
+    @functools.cached_property
+    def _end(self) -> float | None:
+        """The moment of the monotonic clock at which the job ends, None where that is not known."""
+        left_s = self.seconds_left()
+        return None if left_s is None else time.monotonic() + left_s
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the job ends, None where the scheduler does not say."""
+        return None
 
     def node_facts(self) -> Partition | None:
         """Return what a node of the job has beside its cores, None where that is not known."""
@@ -177,3 +199,12 @@ class Scheduler(InsideJob, slurm.Scheduler):
         """Return what the partition of the job has."""
         name = os.environ.get("SLURM_JOB_PARTITION", "")
         return self.site.limits(name) or self._live_limit(name)
+
+    def seconds_left(self) -> float | None:
+        """Return what squeue says, None for a job without a limit, or where squeue does not answer."""
+        job = os.environ.get("SLURM_JOB_ID", "")
+        try:
+            answer = self.commands.ask(("squeue", "--noheader", f"--jobs={job}", "--format=%L"))
+            return clock_seconds(answer.out.strip())
+        except (UserError, ValueError):
+            return None
