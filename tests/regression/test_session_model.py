@@ -159,7 +159,7 @@ def test_the_same_stack_is_no_regression(baseline: int, between: float) -> None:
 
 
 def test_one_session_of_the_same_day_finds_a_large_loss_and_calls_no_other_session_a_regression() -> None:
-    """The machine of docs/regression.md: what its sessions of one day differ by, and more of the parallel efficiency."""
+    """The machine of docs/regression.md: its sessions of one day differ by no more."""
     machine = SimulatedMachine(between=0.015, within=0.015, time_between=0.035)
     equal, _ = verdicts(machine, 1, checks=300, days_later=0.1)
     assert equal[Verdict.REGRESSION] <= 0.05 * 300
