@@ -119,7 +119,8 @@ class SweepOptions:
 )
 @spread(
     "--scaling",
-    help="strong (the same rows) or weak (rows per rank) [default: strong, with --preset jupiter weak].",
+    metavar="strong|weak",
+    help="strong: the same samples; weak: as many for each rank [default: strong, with --preset jupiter weak].",
 )
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")

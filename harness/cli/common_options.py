@@ -84,7 +84,7 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a group at the end."""
-        listed = self.get_params(ctx)
+        listed = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
         if _ALL not in ctx.meta:
             brief = (*self.brief, *ctx.help_option_names, "--help-all")
             listed = [option for option in listed if set(option.opts) & set(brief)]
@@ -170,9 +170,11 @@ network_option = click.option(
 )
 # An option whose help names its default.
 defaulted = partial(click.option, show_default=True)
+_STYLES = ("screen", "paper")
 style_option = defaulted(
     "--style",
-    type=click.Choice(("screen", "paper")),
+    type=click.Choice(_STYLES),
+    metavar="|".join(_STYLES),
     default="screen",
     help="paper: also PDF figures of one column and of two.",
 )

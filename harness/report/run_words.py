@@ -106,8 +106,8 @@ def data_words(run: RunRecord) -> str:
     elif name in dataset_names():
         name = dataset_info(name).title
     if data.kind == "synthetic":
-        return f"synthetic stand-in for {name}, {units.count(trained_rows(run))} training rows"
-    return f"{name}, {partial(run) or f'all {units.count(trained_rows(run))} training rows'}"
+        return f"synthetic, in the shape of {name}: {units.count(trained_rows(run))} training samples"
+    return f"{name}, {partial(run) or f'all {units.count(trained_rows(run))} training samples'}"
 
 
 def trained_rows(run: RunRecord) -> int:
@@ -116,7 +116,7 @@ def trained_rows(run: RunRecord) -> int:
 
 
 def partial(run: RunRecord) -> str:
-    """Return ``partial: 8,000 of 10,900,000 training rows`` where real data is a piece of the whole, else nothing."""
+    """Return ``partial: 8,000 of 10,900,000 training samples`` where real data is cut, else nothing."""
     data = run.data
     if data.kind != "real" or run.point.workload.script:
         return ""
@@ -125,7 +125,7 @@ def partial(run: RunRecord) -> str:
         all_rows = max(all_rows, dataset_info(data.name).train_rows)
     if trained_rows(run) >= 0.99 * all_rows:  # rows that fill no batch on every rank are no piece
         return ""
-    return f"partial: {units.count(trained_rows(run))} of {units.count(all_rows)} training rows"
+    return f"partial: {units.count(trained_rows(run))} of {units.count(all_rows)} training samples"
 
 
 def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:

@@ -146,8 +146,8 @@ def _data_banners(runs: Sequence[RunRecord]) -> Iterator[Banner]:
         name = file.name if file else data
         if kind == "synthetic":
             text = (
-                f"Synthetic data: a stand-in for {name} with rows of the same shapes. "
-                "Times are comparable, accuracy says only that training works."
+                f"Synthetic data: made-up samples in the shape of {name}. Times are comparable with those of the real "
+                "data; accuracy says only that training works."
             )
             yield Banner(kind="data", text=text)
         piece = next((partial(run) for run in runs if run.data.name == data), "")
