@@ -112,7 +112,7 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         f"trained parameters; {'; '.join(settings_words(workload))}) on {data_words(run)} (test samples: "
         f"{units.count(run.data.test_rows)}; SHA-256 of the source {run.data.sha256[:16]}).",
         f"Replicas trained synchronously with TensorFlow {distinct(valid.provenance.tensorflow for valid in runs)} and "
-        f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library}, mpi4py {origin.mpi4py}; "
+        f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library.partition(',')[0]}, mpi4py {origin.mpi4py}; "
         f"{reductions or 'one rank, no allreduce'}), "
         f"with {threads} TensorFlow thread(s) on as many cores of its own for each rank.",
         f"Hardware: {_hardware(runs)}; {origin.machine.os}. Measured {days(valid.started for valid in runs)}.",

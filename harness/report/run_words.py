@@ -18,6 +18,8 @@ from harness.schema.workload import Workload
 if TYPE_CHECKING:
     from harness.bench.bench_record import BenchRecord
 
+_DAY_S = 86_400.0
+
 
 def machine_words(machine: Machine) -> str:
     """Return a machine in one line: its name, processor, cores, memory and GPUs."""
@@ -86,7 +88,13 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     launches = units.plural(len(runs), "launch")
     launches += f", {replaced} of them replaced" if replaced else ""
     launches += f", and {len(failed)} cut short" if failed else ""
-    return f"{core_hours(core_seconds)} in {launches}"
+    return f"{core_hours(core_seconds)} in {launches}{_lasted(runs)}"
+
+
+def _lasted(runs: Sequence[RunRecord]) -> str:
+    """Return how long it took from the first launch to the end of the last, nothing where that is a day or more."""
+    seconds = (max(run.ended for run in runs) - min(run.started for run in runs)).total_seconds() if runs else _DAY_S
+    return f", {units.seconds(seconds)} from the first to the end of the last" if seconds < _DAY_S else ""
 
 
 def core_hours(seconds: float) -> str:
@@ -106,7 +114,7 @@ def data_words(run: RunRecord) -> str:
     elif name in dataset_names():
         name = dataset_info(name).title
     if data.kind == "synthetic":
-        return f"synthetic, in the shape of {name}: {units.count(trained_rows(run))} training samples"
+        return f"{units.count(trained_rows(run))} synthetic training samples in the shape of {name}"
     return f"{name}, {partial(run) or f'all {units.count(trained_rows(run))} training samples'}"
 
 

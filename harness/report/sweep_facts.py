@@ -133,7 +133,7 @@ def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact,
             ("Input", _input(runs, launches.set_index("run")["step_seconds"])),
             ("Own file", "; ".join(own_file)),
             ("SHA-256", distinct(d.sha256 for d in data)),
-            ("Notes", " ".join(notes(runs))),
+            ("Notes", "; ".join(notes(runs))),
         ]
     )
 
@@ -257,7 +257,7 @@ def _core_ns(runs: Sequence[RunRecord]) -> str:
     if not nanoseconds:
         return ""
     span = units.span(nanoseconds[0], nanoseconds[-1], "ns")
-    return f"{span} there and back, before launches and behind them"
+    return f"{span} there and back, before and after launches"
 
 
 def _placement(run: RunRecord) -> str:

@@ -74,7 +74,9 @@ def details(scaling: Scaling, extrapolations: Sequence[Extrapolation] = ()) -> t
         return ()
     sentences = [f"{_capitalised(_sample(last, scaling))}."]
     if ran_apart(last):
-        sentences.append(f"Including interference: {ran_words(last)}{_why_apart(last, scaling)}.")
+        sentences.append(
+            f"Quote beside it the speedup including interference, {ran_words(last)}: {_why_apart(last, scaling)}."
+        )
     if extrapolations:
         sentences.append(f"{_capitalised(_furthest(extrapolations, scaling))}.")
     return tuple(sentences)
@@ -85,8 +87,8 @@ def _why_apart(last: PointScaling, scaling: Scaling) -> str:
     assert last.speedup is not None and last.ran_speedup is not None
     base = units.ranks(scaling.base.ranks)
     if last.ran_speedup > last.speedup:
-        return f", as {base} lost more time to other work"
-    return f", as {units.ranks(last.ranks)} lost more time to other work"
+        return f"{base} lost more time to other work"
+    return f"{units.ranks(last.ranks)} lost more time to other work"
 
 
 def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
@@ -111,7 +113,7 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
         launches = units.plural(excluded + last.launches + scaling.base.launches, "launch")
         sample += f" ({excluded} of {launches} invalid and left out)"
     if last.speedup_interval:
-        return f"the interval is over {sample}"
+        return f"the interval is over {sample}{_left_out(last, scaling)}"
     reason = "too few for an interval"
     if last.other_session:
         reason = "measured more than an hour apart, so no interval: the same command with --repeats, in one go, "
@@ -123,10 +125,17 @@ def _blocks(last: PointScaling, scaling: Scaling) -> str:
     """Return how many blocks the speedup is of, and which of their rounds."""
     blocks = f"{units.plural(last.blocks, 'block')}, in each of which all rank counts trained interleaved"
     if not scaling.is_as_it_ran:
-        return f"{blocks}, excluding contended rounds" if ran_apart(last) else blocks
+        return blocks
     if scaling.short_blocks == scaling.disturbed_blocks:
         return f"{blocks}, including interference: too few steps for {LEAST_ROUNDS} rounds"
     return f"{blocks}, including interference: other work met nearly every round"
+
+
+def _left_out(last: PointScaling, scaling: Scaling) -> str:
+    """Return that rounds were left out, where that changes the speedup."""
+    if scaling.is_as_it_ran or not ran_apart(last):
+        return ""
+    return f"; {units.percent(scaling.left_out)} of the rounds are left out, as other work had a core in them"
 
 
 def _launches(last: PointScaling, scaling: Scaling) -> str:

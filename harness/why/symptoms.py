@@ -281,6 +281,8 @@ def other_programs(case: Case) -> Symptom | None:
         return None
     rank = int(np.argmax(waits))
     text = f"Other programs keep {load:.2f} cores busy; rank {rank} waits {units.percent(waits[rank])} of its time."
+    if case.run.block:
+        text += " The rounds that this met are left out, but for numbers including interference."
     return Symptom(text=text, cost=max(waits))
 
 
