@@ -182,7 +182,7 @@ def _waiting_section(waiting: Waiting) -> list[Section]:
         texts.append(
             f"a small script on 2 ranks: {units.seconds(fmean(start_up.run_s))} by harness run, "
             f"{units.seconds(fmean(start_up.plain_s))} by mpirun alone, where each rank trains all: {times}; means of "
-            f"{units.plural(len(start_up.run_s), 'pair')} of starts in turns"
+            f"{units.plural(len(start_up.run_s), 'pair')} of interleaved starts"
         )
     first = waiting.first_interval
     if first is not None:
