@@ -127,7 +127,8 @@ class SweepOptions:
 @written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
 @written(
     "--network",
-    help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json.",
+    metavar="ALPHA,BETA|FILE",
+    help="Between nodes, for predictions of counts that cannot run here; FILE: a probe.json.",
 )
 @batch_options
 @format_options

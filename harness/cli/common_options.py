@@ -166,7 +166,9 @@ def context_options(*names: str, measures: bool = False) -> Callable[[Command], 
 
 
 network_option = click.option(
-    "--network", help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json."
+    "--network",
+    metavar="ALPHA,BETA|FILE",
+    help="Between nodes, for predictions of counts that cannot run here; FILE: a probe.json."
 )
 # An option whose help names its default.
 defaulted = partial(click.option, show_default=True)
