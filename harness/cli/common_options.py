@@ -168,7 +168,7 @@ def context_options(*names: str, measures: bool = False) -> Callable[[Command], 
 network_option = click.option(
     "--network",
     metavar="ALPHA,BETA|FILE",
-    help="Between nodes, for predictions of counts that cannot run here; FILE: a probe.json."
+    help="Between nodes, for predictions of counts that cannot run here; FILE: a probe.json.",
 )
 # An option whose help names its default.
 defaulted = partial(click.option, show_default=True)
@@ -196,7 +196,9 @@ class NumberRange(click.FloatRange):
         return number
 
 
-budget_option = defaulted("--budget", type=NumberRange(min=0), default=30.0, help="Minutes to measure.")
+budget_option = defaulted(
+    "--budget", type=NumberRange(min=0), metavar="MINUTES", default=30.0, help="Minutes to measure."
+)
 sweep_argument = click.argument("sweep", required=False)
 
 
