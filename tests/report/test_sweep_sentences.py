@@ -153,7 +153,7 @@ def test_weak_headline_speaks_of_rates() -> None:
     scaling = scale(launch_frame(runs))
     assert scaling is not None
     sentence = sweep_sentences.headline(scaling, make_workload()).replace("\u00a0", " ")
-    assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the rows of 1 rank at 3.20 times the rate")
+    assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the samples of 1 rank at 3.20 times the rate")
 
 
 @pytest.mark.parametrize(
