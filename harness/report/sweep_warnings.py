@@ -72,7 +72,7 @@ _DOUBTS = (
     ),
     _Doubt(words=DISTURBED, holds=lambda run: run.met),
     _Doubt(
-        words="had ranks whose cores became twice as near or as far while they trained (core to core, below), "
+        words="had ranks whose cores became twice as near or as far while they trained (core to core), "
         "as where a virtual machine's cores are moved: their allreduces had two speeds.",
         holds=lambda run: run.moved,
     ),
