@@ -187,7 +187,7 @@ def terminal_table(scaling: Scaling, final: pd.DataFrame, extrapolations: Sequen
     for count, points in _by_ranks(extrapolations):
         words = (predicted_words(point) if point else units.NONE for point in points)
         rows.append((str(count), *[units.NONE] * measured, "0", *words))
-    as_it_ran = ("Speedup incl. interference",) if in_turns else ()
+    as_it_ran = ("Speedup, all rounds",) if in_turns else ()
     headings = ("Ranks", "Epoch", "Speedup", "95 % CI", "Efficiency", *as_it_ran, "Test accuracy", "Launches")
     predicted = ("Predicted" if series.where != NETWORK else "Predicted, network" for series in extrapolations)
     return Table(title="", headings=(*headings, *predicted), rows=rows)

@@ -63,7 +63,7 @@ def test_columns_of_numbers_stand_to_the_right_and_texts_to_the_left(capsys: pyt
 
 
 def test_no_word_of_a_heading_is_cut_in_the_table_of_a_sweep_with_predictions() -> None:
-    headings = ["Ranks", "Epoch", "Speedup", "95 % CI", "Efficiency", "Speedup incl. interference", "Test accuracy"]
+    headings = ["Ranks", "Epoch", "Speedup", "95 % CI", "Efficiency", "Speedup, all rounds", "Test accuracy"]
     headings += ["Launches", "Predicted"]
     measured = ("2", "2.06\u00a0s", "1.92", "1.90 to 1.93", "96\u00a0%", "1.91", "68.40\u00a0%", "8", "–")
     predicted = ("8", "–", "–", "–", "–", "–", "–", "0", "6.7 (5.9 to 7.3)")

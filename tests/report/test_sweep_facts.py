@@ -48,7 +48,7 @@ def test_launches_whose_cores_came_nearer_or_went_apart_say_so():
     assert [run.moved for run in runs] == [True, True, False, False, False]
     assert "2 of 5 launches had ranks whose cores became" in doubts(runs, launch_frame(runs))[0]
     (fact,) = (fact for fact in machine_facts(runs) if fact.name == "Core to core")
-    assert fact.value == "120 to 480 ns there and back, before launches and behind them"
+    assert fact.value == "120 to 480 ns there and back, before and after launches"
 
 
 def launch(ranks, repeat, seconds, *, model="resnet50", gpus=0, waited=()):

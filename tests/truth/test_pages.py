@@ -185,7 +185,7 @@ def check_terminal(answer: Answer, rows: list[Row]) -> None:
         cells = dict(zip(answer.table.headings, printed, strict=True))
         assert shown(str(cells["Epoch"])) == pytest.approx(float(row["Epoch time"]), rel=6e-3)
         assert shown(str(cells["Efficiency"])) == pytest.approx(float(row["Efficiency"]), abs=6e-3)
-        assert shown(str(cells["Speedup incl. interference"])) == pytest.approx(
+        assert shown(str(cells["Speedup, all rounds"])) == pytest.approx(
             float(row["Incl. interference: speedup"]), rel=6e-3
         )
 
