@@ -242,7 +242,7 @@ def _run(
 ) -> str:
     """Run the sweeps of one experiment and return what failed; that keeps no other launch from running.
 
-    On this machine all of them train in turns, in a queue they do not.
+    On this machine all of them train interleaved, in a queue they do not.
     """
     from harness.sweep.execute import run_sweep, run_together
 
