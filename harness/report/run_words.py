@@ -88,13 +88,12 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     launches = units.plural(len(runs), "launch")
     launches += f", {replaced} of them replaced" if replaced else ""
     launches += f", and {len(failed)} cut short" if failed else ""
-    return f"{core_hours(core_seconds)} in {launches}{_lasted(runs)}"
-
-
-def _lasted(runs: Sequence[RunRecord]) -> str:
-    """Return how long it took from the first launch to the end of the last, nothing where that is a day or more."""
-    seconds = (max(run.ended for run in runs) - min(run.started for run in runs)).total_seconds() if runs else _DAY_S
-    return f", {units.seconds(seconds)} from the first to the end of the last" if seconds < _DAY_S else ""
+    lasted = _DAY_S
+    if runs:
+        lasted = (max(run.ended for run in runs) - min(run.started for run in runs)).total_seconds()
+    if lasted < _DAY_S:
+        launches += f", {units.seconds(lasted)} from the first to the end of the last"
+    return f"{core_hours(core_seconds)} in {launches}"
 
 
 def core_hours(seconds: float) -> str:

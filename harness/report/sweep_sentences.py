@@ -113,7 +113,7 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
         launches = units.plural(excluded + last.launches + scaling.base.launches, "launch")
         sample += f" ({excluded} of {launches} invalid and left out)"
     if last.speedup_interval:
-        return f"the interval is over {sample}{_left_out(last, scaling)}"
+        return f"the interval is over {sample}"
     reason = "too few for an interval"
     if last.other_session:
         reason = "measured more than an hour apart, so no interval: the same command with --repeats, in one go, "
@@ -125,17 +125,13 @@ def _blocks(last: PointScaling, scaling: Scaling) -> str:
     """Return how many blocks the speedup is of, and which of their rounds."""
     blocks = f"{units.plural(last.blocks, 'block')}, in each of which all rank counts trained interleaved"
     if not scaling.is_as_it_ran:
-        return blocks
+        if not ran_apart(last):
+            return blocks
+        share = units.percent(scaling.left_out)
+        return f"{blocks}; {share} of the rounds are left out, as other work had a core in them"
     if scaling.short_blocks == scaling.disturbed_blocks:
         return f"{blocks}, including interference: too few steps for {LEAST_ROUNDS} rounds"
     return f"{blocks}, including interference: other work met nearly every round"
-
-
-def _left_out(last: PointScaling, scaling: Scaling) -> str:
-    """Return that rounds were left out, where that changes the speedup."""
-    if scaling.is_as_it_ran or not ran_apart(last):
-        return ""
-    return f"; {units.percent(scaling.left_out)} of the rounds are left out, as other work had a core in them"
 
 
 def _launches(last: PointScaling, scaling: Scaling) -> str:
