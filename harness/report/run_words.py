@@ -72,7 +72,7 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     """Return the core-hours of `runs`, invalid ones too, and of launches that `failed` or were stopped.
 
     A launch counts from the start of each rank's process to its record, one that failed as long as it had this
-    machine's cores. Launches of one block of turns share its cores while they last. A point with several records was
+    machine's cores. Launches of one interleaved block share its cores while they last. A point with several records was
     launched again, as its times were not valid.
     """
     cores: dict[object, int] = {}
