@@ -186,8 +186,8 @@ def _needed(unsure: Sequence[SessionRow]) -> str:
     """Return in a sentence what would decide the rows that cannot be told, as far as anything would."""
     if any(row.scatter.source in _DEFAULTS for row in unsure):
         return (
-            "Baselines of 3 sessions or more, on different days, are judged by how far sessions differ here. Two "
-            "stacks that are both here are told apart in minutes by `harness compare`."
+            "A baseline of 3 sessions or more, on different days, is judged by how far sessions differ here: `harness "
+            "baseline save` adds one. Two stacks that are both here are told apart in minutes by `harness compare`."
         )
     needs = [row.needed for row in unsure if row.needed]
     sessions = max((need.sessions for need in needs), default=0)
