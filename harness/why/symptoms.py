@@ -276,7 +276,7 @@ def contending_threads(case: Case) -> Symptom | None:
 def other_programs(case: Case) -> Symptom | None:
     """Other processes have the ranks' cores."""
     load = case.run.provenance.other_load
-    waits = [min(rank.queued_share, load) for rank in case.run.ranks]
+    waits = [min(1.0, rank.queued_share, load) for rank in case.run.ranks]
     if max(waits) <= MOST_QUEUED:
         return None
     rank = int(np.argmax(waits))
