@@ -36,8 +36,8 @@ format_options: Callable[[Any], Any] = with_options(
         "--format",
         "formats",
         multiple=True,
-        metavar="NAME",
-        help="Write the answer for another tool too: junit or markdown, as far as it fits; repeatable.",
+        metavar="junit|markdown",
+        help="Write the answer for another tool too, as far as it fits; repeatable.",
     ),
     click.option(
         "-o",

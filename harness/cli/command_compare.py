@@ -53,8 +53,8 @@ def compare_command(sweep: tuple[str, ...], training: VariantOptions, context: C
     A variant is one of: here (as it is), commit:COMMIT of the harness, a script (.py) or model
     (package.module:function) of yours, a setting (sync=weights:epoch), env:NAME=VALUE (nothing behind = unsets),
     python:PATH (of another environment, with its own TensorFlow and MPI), run:COMMAND (put before each rank's Python).
-    Several settings or variables have commas. Workload and layouts are given as for `harness sweep`. They train in
-    turns until it is sure what differs by --threshold or more. The last line is the page's path.
+    Several settings or variables have commas. Workload and layouts are given as for `harness sweep`. They train
+    interleaved until it is sure what differs by --threshold or more. The last line is the page's path.
     """
     if are_variants(sweep):
         from harness.report.compare_answer import variants_answer

@@ -65,7 +65,7 @@ def list_command(context: Context) -> None:
     echo(f"data in {folder}")
     print_table(("name", "train rows", "test rows", "features", "classes", "model", "here"), rows)
     echo(
-        "Where a set is not here, the first sweep fetches a small one, else a synthetic stand-in is used; the "
+        "Where a set is not here, the first sweep fetches a small one, else synthetic data is used; the "
         "originals: `harness data fetch NAME`."
     )
 
@@ -101,8 +101,8 @@ def verify_command(dataset: str, context: Context) -> None:
 
 @data_command.command(name="prepare")
 @of_set
-@defaulted("--data-kind", type=click.Choice(DATA_KINDS), default="auto")
-@click.option("--samples", type=click.IntRange(min=1), help="Training rows of a synthetic stand-in.")
+@defaulted("--data-kind", type=click.Choice(DATA_KINDS), metavar="|".join(DATA_KINDS), default="auto")
+@click.option("--samples", type=click.IntRange(min=1), help="Training samples of synthetic data.")
 def prepare_command(dataset: str, context: Context, data_kind: str, samples: int | None) -> None:
     """Write the memory-mapped cache of NAME, which every rank opens.
 
@@ -136,7 +136,7 @@ def info_command(dataset: str, context: Context) -> None:
         lines |= {"features": "x".join(map(str, facts.features)), "stored as": facts.dtype, "classes": facts.classes}
         lines |= {"test part": "own files" if facts.separate_test else "the last rows of the one file"}
     if facts.stand_in:
-        lines |= {"stand-in": f"{facts.stand_in.rows:,} rows unless --samples says otherwise"}
+        lines |= {"synthetic data": f"{facts.stand_in.rows:,} rows unless --samples says otherwise"}
     lines |= {"standardised by": facts.standardise, "default model": facts.default_model}
     lines |= {"original": "\n".join(_address(file) for file in facts.downloads)}
     lines |= {"files here": "\n".join(map(str, source.files)), "used": source.kind, "note": source.note}

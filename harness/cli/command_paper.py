@@ -85,13 +85,15 @@ class PaperOptions:
     ),
 )
 @click.option("--workloads", help="Some of the seven, such as mnist-dnn,mnist-cnn [default: all].")
-@click.option("--preset", help=f"Training settings: {', '.join(PRESETS)} [default: the paper's, of March 2016].")
+@click.option(
+    "--preset", metavar="|".join(PRESETS), help="Training settings by name [default: the paper's, of March 2016]."
+)
 @click.option(
     "--repeats", type=click.IntRange(min=1), help="Interleaved launches; 3 give intervals [default: 3, with --full 6]."
 )
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of every experiment, instead of its own number.")
-@click.option("--samples", type=click.IntRange(min=1), help="Most training rows of every experiment.")
-@click.option("--full", is_flag=True, help="All rows, all epochs, 6 launches.")
+@click.option("--samples", type=click.IntRange(min=1), help="Most training samples of every experiment.")
+@click.option("--full", is_flag=True, help="All samples, all epochs, 6 launches.")
 @layout_options
 @click.option("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: what they learn counts.")
 @click.option("--dry-run", is_flag=True, help="Print what would be launched, fetch and launch nothing.")
@@ -240,7 +242,7 @@ def _run(
 ) -> str:
     """Run the sweeps of one experiment and return what failed; that keeps no other launch from running.
 
-    On this machine all of them train in turns, in a queue they do not.
+    On this machine all of them train interleaved, in a queue they do not.
     """
     from harness.sweep.execute import run_sweep, run_together
 

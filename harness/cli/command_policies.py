@@ -43,7 +43,7 @@ from harness.report.answer import Answer
 def policies_command(
     sweep: tuple[str, ...], target: float | None, training: VariantOptions, context: Context
 ) -> Answer:
-    """Which one arrives first? Set SWEEPs, such as those of several sync policies, side by side.
+    """Which sync policy has the accuracy first? Set SWEEPs, such as those of several policies, side by side.
 
     Instead of sweeps variants (sync=gradients sync=weights:epoch, as for `harness compare`) are trained first,
     interleaved.

@@ -41,7 +41,14 @@ class ProbeOptions:
     "--launches", type=click.IntRange(min=1), default=6, help="Blocks, which have a launch of every setting; 6 or more."
 )
 @defaulted("--samples", type=click.IntRange(min=6), default=25, help="Samples of every size.")
-@defaulted("--budget", "budget_s", type=float, default=8.0, help="Seconds of a launch; beyond them 6 samples suffice.")
+@defaulted(
+    "--budget",
+    "budget_s",
+    type=float,
+    metavar="SECONDS",
+    default=8.0,
+    help="Seconds of a launch; beyond them 6 samples suffice.",
+)
 @click.option("--force", is_flag=True, help="Measure on a busy machine or on too few cores too; the record says so.")
 @context_options("results", "reports", measures=True)
 @option_group("options", partial(take, ProbeOptions))

@@ -119,14 +119,16 @@ class SweepOptions:
 )
 @spread(
     "--scaling",
-    help="strong (the same rows) or weak (rows per rank) [default: strong, with --preset jupiter weak].",
+    metavar="strong|weak",
+    help="strong: the same samples; weak: as many for each rank [default: strong, with --preset jupiter weak].",
 )
 @spread("--oversubscribe", is_flag=True, help="Run layouts with more ranks than cores: never valid for timing.")
 @spread("--tuned", is_flag=True, help="Sum gradients in the way that `harness probe` found fastest here.")
 @written("--dry-run", common=True, is_flag=True, help="Write the scripts, print the table, launch nothing.")
 @written(
     "--network",
-    help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json.",
+    metavar="ALPHA,BETA|FILE",
+    help="Between nodes, for predictions of counts that cannot run here; FILE: a probe.json.",
 )
 @batch_options
 @format_options

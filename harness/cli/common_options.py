@@ -84,7 +84,7 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a group at the end."""
-        listed = self.get_params(ctx)
+        listed = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
         if _ALL not in ctx.meta:
             brief = (*self.brief, *ctx.help_option_names, "--help-all")
             listed = [option for option in listed if set(option.opts) & set(brief)]
@@ -166,13 +166,17 @@ def context_options(*names: str, measures: bool = False) -> Callable[[Command], 
 
 
 network_option = click.option(
-    "--network", help="Between nodes, for predictions of counts that cannot run here: ALPHA,BETA or a probe.json."
+    "--network",
+    metavar="ALPHA,BETA|FILE",
+    help="Between nodes, for predictions of counts that cannot run here; FILE: a probe.json.",
 )
 # An option whose help names its default.
 defaulted = partial(click.option, show_default=True)
+_STYLES = ("screen", "paper")
 style_option = defaulted(
     "--style",
-    type=click.Choice(("screen", "paper")),
+    type=click.Choice(_STYLES),
+    metavar="|".join(_STYLES),
     default="screen",
     help="paper: also PDF figures of one column and of two.",
 )
@@ -192,7 +196,9 @@ class NumberRange(click.FloatRange):
         return number
 
 
-budget_option = defaulted("--budget", type=NumberRange(min=0), default=30.0, help="Minutes to measure.")
+budget_option = defaulted(
+    "--budget", type=NumberRange(min=0), metavar="MINUTES", default=30.0, help="Minutes to measure."
+)
 sweep_argument = click.argument("sweep", required=False)
 
 

@@ -37,7 +37,7 @@ def fetch_small_set(name: str, data_dir: Path | None) -> None:
 
     It is fetched if the set is small, no folder of originals is named (its content is the user's), and nothing forbids
     it. Batch jobs and ranks never fetch: their node may have no network, and is paid for. Where it fails, one line says
-    why and nothing else happens: the stand-in is used.
+    why and nothing else happens: synthetic data is used.
 
     Raises:
         UserError: `HARNESS_FETCH` is neither 0 nor 1.

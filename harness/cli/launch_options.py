@@ -51,14 +51,15 @@ batch_options = option_group(
         common=True,
         default="auto",
         show_default=True,
-        help=f"auto (what is there), {', '.join(known_schedulers())}.",
+        metavar="|".join(("auto", *known_schedulers())),
+        help="Batch system; auto: the one that is there.",
     ),
     where(
         "--site", common=True, help="Facts of the computing centre: a .toml file, or its name in jobs/sites or here."
     ),
     *field_options(JobRequest, WHERE),
     where("--template", help="Your own job script template, instead of jobs/templates."),
-    where("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before costing more."),
+    where("--max-node-hours", type=float, default=100.0, show_default=True, help="Ask before a sweep that costs more."),
     where("-y", "--yes", is_flag=True, help="Do not ask."),
 )
 

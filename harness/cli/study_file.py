@@ -132,7 +132,7 @@ def _converted(option: click.Option, value: object, place: str) -> object:
 # What a study's file may have, as a JSON schema: editors complete and check it.
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
-_REGISTERED = ("dataset", "preset", "mode")  # help has every value of these, with | between
+_REGISTERED = ("dataset", "preset", "mode", "scaling", "scheduler")  # help has every value of these, with | between
 _NUMBERS_TOO = ("label", "drop", "script-batch", "checkpoint")  # texts that may be numbers
 _NUMBERS = {"integer": click.types.IntParamType, "number": click.types.FloatParamType}
 

@@ -265,5 +265,5 @@ def stand_in_source(dataset: Dataset, workload: Workload, reason: str) -> DataSo
         stored=stored,
         image_size=size,
         classes=classes,
-        note=f"{reason}a synthetic stand-in of {rows:,} {'JPEG files' if stored else 'rows'} is used",
+        note=f"{reason}{rows:,} synthetic {'JPEG files' if stored else 'samples'} are used",
     )

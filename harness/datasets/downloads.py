@@ -217,7 +217,7 @@ class _Fetcher:
                 self._sources.remove(source)
                 self._sources.append(source)
         reasons = "; ".join(f"{source} ({reason})" for source, reason in failures.items())
-        fix = f"check the network, or name a folder that has it with --mirror URL or {MIRRORS}=URL"
+        fix = f"check the network, or name a folder that has it by {MIRRORS}=URL in the environment"
         raise UserError(f"{file.name} cannot be downloaded from {reasons}: {fix}")
 
     def _refuse_other_file(self, path: Path, sha256: str | None) -> None:

@@ -194,7 +194,7 @@ def check_data(data_dir: Path | None) -> Iterator[Diagnostic]:
         originals = dataset_info(name).find(folder)
         finding = "original files"
         if originals.missing:
-            finding = f"no original files (missing {', '.join(originals.missing)}): a synthetic stand-in is used"
+            finding = f"no original files (missing {', '.join(originals.missing)}): synthetic data is used"
         elif dataset_info(name).separate_test and not originals.test:
             finding = "training files only: test rows are held out of them"
         yield ok(f"data {name}", finding)

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness import datasets
 from harness.base.errors import UserError, unknown
+from harness.base.setting_names import arguments_of_a_call
 from harness.datasets.csv_form import CsvSettings
 from harness.datasets.dataset import Array
 from harness.datasets.shards import split_evenly
@@ -245,7 +246,9 @@ class DataSet:
             if name not in fields:
                 raise unknown("argument of DataSet", name, fields)
         peers = find_peers()
-        parts = load_rank_rows(DataSetRequest(name=data_name.lower(), normalize=normalize, **more), peers)
+        request = DataSetRequest(name=data_name.lower(), normalize=normalize, **more)
+        with arguments_of_a_call():
+            parts = load_rank_rows(request, peers)
         self.train_batch_size = train_batch_size
         self.test_batch_size = test_batch_size
         none = (None, None)

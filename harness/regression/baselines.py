@@ -338,7 +338,9 @@ def check_comparable(reference: Measurement, current: Measurement, *, other_mach
             f"({'; '.join(differences)}): name another baseline, or compare them with `harness compare`"
         )
     if reference.in_turns != current.in_turns:
-        ways = ["in turns" if measurement.in_turns else "one after the other" for measurement in (reference, current)]
+        ways = [
+            "interleaved" if measurement.in_turns else "one after the other" for measurement in (reference, current)
+        ]
         raise UserError(
             f"cannot compare: launches of '{reference.label}' trained {ways[0]}, of '{current.label}' {ways[1]}: "
             f"measure both in the same way ({setting('mode', 'turns')} or {setting('mode', 'jobs')})"

@@ -270,7 +270,7 @@ class VariantTurns:
             return False
         epochs = workloads[0].epochs
         longer = epochs * factor
-        say(f"{plural(epochs, 'epoch')} took {seconds:.0f} s in turns: launches of {longer} are compared")
+        say(f"{plural(epochs, 'epoch')} took {seconds:.0f} s interleaved: launches of {longer} are compared")
         for number, variant in enumerate(self.variants):
             more = replace(variant.sweep.workload, epochs=variant.sweep.workload.epochs * factor)
             self.variants[number] = replace(variant, sweep=replace(variant.sweep, workload=more))

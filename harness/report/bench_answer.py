@@ -22,7 +22,7 @@ from harness.schema.record import encode
 
 TEXT = "index.md"
 _HEADLINE = (
-    ("gradients", "bound", "the bound"),
+    ("gradients", "bound", "the reference"),
     ("none", "bare", "a bare loop"),
     ("run", "bare", "a bare loop"),
     ("mwms", "harness", "the harness"),
@@ -33,7 +33,7 @@ _HEADLINE = (
 _PYTHONS = {"horovod": "horovod", "torch": "ddp"}
 _REFERENCES = {
     "bare": ("Over the bare loop", "Samples per second over those of the bare TensorFlow loop on as many ranks"),
-    "bound": ("Over the bound", "Samples per second over those of the bare loop with MPI_Allreduce"),
+    "bound": ("Over the reference", "Samples per second over those of the bare loop with MPI_Allreduce"),
     "harness": ("Over the harness", "Samples per second over those of the harness: on 2 ranks `gradients`"),
 }
 
@@ -182,7 +182,7 @@ def _waiting_section(waiting: Waiting) -> list[Section]:
         texts.append(
             f"a small script on 2 ranks: {units.seconds(fmean(start_up.run_s))} by harness run, "
             f"{units.seconds(fmean(start_up.plain_s))} by mpirun alone, where each rank trains all: {times}; means of "
-            f"{units.plural(len(start_up.run_s), 'pair')} of starts in turns"
+            f"{units.plural(len(start_up.run_s), 'pair')} of interleaved starts"
         )
     first = waiting.first_interval
     if first is not None:

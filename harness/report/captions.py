@@ -1,4 +1,4 @@
-"""What must stand below every figure of a sweep: kind of scaling, rows, batch, base, repeats, and what bars are."""
+"""What must stand below every figure of a sweep: kind of scaling, samples, batch, base, repeats, and what bars are."""
 
 from collections.abc import Sequence
 
@@ -8,22 +8,28 @@ from harness.analysis.scaling import Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
 from harness.schema.record import RunRecord
 
+OF_THIS_SESSION = "Intervals of times hold for this session: on another day the machine may have another speed."
+
 
 def conditions_caption(scaling: Scaling, runs: Sequence[RunRecord], *, bars: bool = True) -> str:
     """Return the sentences that every figure's caption ends with; `bars` if it draws intervals."""
+    return f"{conditions(scaling, runs)} {repeats(scaling) if bars else f'{_launches(scaling)}, no interval drawn.'}"
+
+
+def conditions(scaling: Scaling, runs: Sequence[RunRecord]) -> str:
+    """Return kind of scaling, samples, batch and base of `runs`, and how their ranks sum where that differs."""
     valid = [run for run in runs if not run.invalid]
     base = scaling.base
     per_rank = [rank.batch for run in valid for rank in run.ranks]
     batches = [run.global_batch for run in valid]
-    counted = f"{units.count(base.rows)} rows per epoch"
+    counted = f"{units.count(base.rows)} samples per epoch"
     if scaling.scaling != "strong":
-        counted = f"{units.count(base.rows / base.ranks)} rows per rank and epoch"
-    rows = f"{scaling.scaling.capitalize()} scaling, {counted}"
+        counted = f"{units.count(base.rows / base.ranks)} samples per rank and epoch"
+    samples = f"{scaling.scaling.capitalize()} scaling, {counted}"
     return (
-        f"{rows}; batch {units.span(min(per_rank), max(per_rank), 'rows')} per rank, "
+        f"{samples}; batch {units.span(min(per_rank), max(per_rank), 'samples')} per rank, "
         f"{units.span(min(batches), max(batches))} global. "
-        f"Base: {units.ranks(base.ranks)}, {units.seconds(base.seconds)} per epoch. {_reductions(valid)}"
-        f"{repeats(scaling) if bars else f'{_launches(scaling)}, no interval drawn.'}"
+        f"Base: {units.ranks(base.ranks)}, {units.seconds(base.seconds)} per epoch.{_reductions(valid)}"
     )
 
 
@@ -36,14 +42,14 @@ def _reductions(runs: Sequence[RunRecord]) -> str:
     if len(counts) < 2:
         return ""
     parts = [f"{name} on {', '.join(map(str, sorted(ranks)))} ranks" for name, ranks in counts.items()]
-    return f"The points differ in how ranks sum: {'; '.join(parts)}. "
+    return f" The points differ in how ranks sum: {'; '.join(parts)}."
 
 
 def repeats(scaling: Scaling) -> str:
     """Return how many launches each point is made of, and what the error bars are."""
     high = scaling.repeats[1]
     times = _launches(scaling)
-    bars = "bars: 95 % CI over blocks (times: of this session only)"
+    bars = "bars: 95 % CI over blocks"
     if scaling.has_turns:
         return f"{times}, interleaved; {bars}."
     if high < FEWEST_BLOCKS:

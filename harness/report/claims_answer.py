@@ -89,7 +89,7 @@ def _synthetic_banner(evidence: Sequence[ClaimEvidence], experiments: Sequence[P
     synthetic += [part.name for part in experiments if _is_synthetic(part)]
     if not synthetic:
         return []
-    text = f"Synthetic data. Stand-ins of the same shapes replaced the real rows of {distinct(synthetic)}."
+    text = f"Synthetic data: made-up samples of the same shapes replaced the real ones of {distinct(synthetic)}."
     return [Banner(kind="data", text=f"{text} Their accuracies say only that training works.")]
 
 

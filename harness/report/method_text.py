@@ -13,13 +13,14 @@ from harness.analysis.scaling import Scaling
 from harness.analysis.turn_blocks import LEAST_ROUNDS
 from harness.datasets import dataset_info, dataset_names
 from harness.report.answer import distinct
+from harness.report.captions import OF_THIS_SESSION
 from harness.report.html_pages import render_page
 from harness.report.run_words import commit_words, data_words, days, gpu_kinds, machines_words, settings_words
 from harness.schema.record import RunRecord
 
 ESTIMAND = (
     "The speedup of P ranks is the time of one rank, averaged over the cores on which it may run, divided by the time "
-    "of P ranks, for the same rows."
+    "of P ranks, for the same samples."
 )
 """What a speedup is."""
 TURNS = (
@@ -28,12 +29,12 @@ TURNS = (
     "slice's time is the slowest rank's."
 )
 UNDISTURBED = (
-    "Excluding contended rounds: rounds in which other work had more than 5 % of a rank's core in any turn are left "
+    "Excluding contended rounds: rounds in which other work had more than 5 % of a rank's core in any slice are left "
     "out as a whole"
 )
 BLOCK_NUMBER = (
     "A block's number is the mean of its rounds' log ratios, to the single rank's mean over its cores. "
-    "Incl. interference: total seconds over total steps of all turns, what a user waits for."
+    "Incl. interference: total seconds over total steps of all slices, what a user waits for."
 )
 OVER_BLOCKS = (
     "Times are geometric means over blocks, speedups the ratios of the times, 95 % CIs Student's t over blocks."
@@ -52,9 +53,8 @@ REPEATS = (
     "repeats of a layout are not those of the base, the launches of both count as unrelated (Welch's t)."
 )
 LAUNCH_INTERVALS = (
-    f"Intervals need {FEWEST_BLOCKS} launches. That of a time is of this session only: in another the machine may have "
-    "another speed. Points launched in other sessions than the base (nothing ran for an hour between them) have no "
-    "interval of a ratio."
+    f"Intervals need {FEWEST_BLOCKS} launches. Points launched in other sessions than the base (nothing ran for an "
+    "hour between them) have no interval of a ratio."
 )
 VARIATION = (
     "Variation, between launches and within one, is a relative standard deviation. A step's time is its epoch's over "
@@ -78,9 +78,9 @@ def method(scaling: Scaling) -> str:
             blocks = units.plural(scaling.disturbed_blocks, "block")
             undisturbed += f" Left out as a whole: {blocks} with fewer than {LEAST_ROUNDS} other rounds."
         method_in_turns = f"{ESTIMAND} {TURNS} {undisturbed} {BLOCK_NUMBER} {OVER_BLOCKS}"
-        return f"{method_in_turns} {VARIATION}"
+        return f"{method_in_turns} {OF_THIS_SESSION} {VARIATION}"
     ratio = "" if scaling.scaling == "strong" else " A speedup is the ratio of the times, times that of the ranks."
-    return f"{LAUNCH_TIME} {REPEATS} {OVER_BLOCKS}{ratio} {LAUNCH_INTERVALS} {VARIATION}"
+    return f"{LAUNCH_TIME} {REPEATS} {OVER_BLOCKS}{ratio} {LAUNCH_INTERVALS} {OF_THIS_SESSION} {VARIATION}"
 
 
 def allocations(loaded: Loaded, scaling: Scaling) -> str:
@@ -109,10 +109,10 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         exclusion = f"{launches} with invalid times (other load, missing cores) were excluded."
     parts = [
         f"We measured the {scaling.scaling} scaling of {workload.name} ({units.count(run.weights.parameters)} "
-        f"trained parameters; {'; '.join(settings_words(workload))}) on {data_words(run)} (test rows: "
+        f"trained parameters; {'; '.join(settings_words(workload))}) on {data_words(run)} (test samples: "
         f"{units.count(run.data.test_rows)}; SHA-256 of the source {run.data.sha256[:16]}).",
         f"Replicas trained synchronously with TensorFlow {distinct(valid.provenance.tensorflow for valid in runs)} and "
-        f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library}, mpi4py {origin.mpi4py}; "
+        f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library.partition(',')[0]}, mpi4py {origin.mpi4py}; "
         f"{reductions or 'one rank, no allreduce'}), "
         f"with {threads} TensorFlow thread(s) on as many cores of its own for each rank.",
         f"Hardware: {_hardware(runs)}; {origin.machine.os}. Measured {days(valid.started for valid in runs)}.",

@@ -18,6 +18,8 @@ from harness.schema.workload import Workload
 if TYPE_CHECKING:
     from harness.bench.bench_record import BenchRecord
 
+_DAY_S = 86_400.0
+
 
 def machine_words(machine: Machine) -> str:
     """Return a machine in one line: its name, processor, cores, memory and GPUs."""
@@ -70,7 +72,7 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     """Return the core-hours of `runs`, invalid ones too, and of launches that `failed` or were stopped.
 
     A launch counts from the start of each rank's process to its record, one that failed as long as it had this
-    machine's cores. Launches of one block of turns share its cores while they last. A point with several records was
+    machine's cores. Launches of one interleaved block share its cores while they last. A point with several records was
     launched again, as its times were not valid.
     """
     cores: dict[object, int] = {}
@@ -86,6 +88,11 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     launches = units.plural(len(runs), "launch")
     launches += f", {replaced} of them replaced" if replaced else ""
     launches += f", and {len(failed)} cut short" if failed else ""
+    lasted = _DAY_S
+    if runs:
+        lasted = (max(run.ended for run in runs) - min(run.started for run in runs)).total_seconds()
+    if lasted < _DAY_S:
+        launches += f", {units.seconds(lasted)} from the first to the end of the last"
     return f"{core_hours(core_seconds)} in {launches}"
 
 
@@ -106,8 +113,8 @@ def data_words(run: RunRecord) -> str:
     elif name in dataset_names():
         name = dataset_info(name).title
     if data.kind == "synthetic":
-        return f"synthetic stand-in for {name}, {units.count(trained_rows(run))} training rows"
-    return f"{name}, {partial(run) or f'all {units.count(trained_rows(run))} training rows'}"
+        return f"{units.count(trained_rows(run))} synthetic training samples in the shape of {name}"
+    return f"{name}, {partial(run) or f'all {units.count(trained_rows(run))} training samples'}"
 
 
 def trained_rows(run: RunRecord) -> int:
@@ -116,7 +123,7 @@ def trained_rows(run: RunRecord) -> int:
 
 
 def partial(run: RunRecord) -> str:
-    """Return ``partial: 8,000 of 10,900,000 training rows`` where real data is a piece of the whole, else nothing."""
+    """Return ``partial: 8,000 of 10,900,000 training samples`` where real data is cut, else nothing."""
     data = run.data
     if data.kind != "real" or run.point.workload.script:
         return ""
@@ -125,7 +132,7 @@ def partial(run: RunRecord) -> str:
         all_rows = max(all_rows, dataset_info(data.name).train_rows)
     if trained_rows(run) >= 0.99 * all_rows:  # rows that fill no batch on every rank are no piece
         return ""
-    return f"partial: {units.count(trained_rows(run))} of {units.count(all_rows)} training rows"
+    return f"partial: {units.count(trained_rows(run))} of {units.count(all_rows)} training samples"
 
 
 def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:

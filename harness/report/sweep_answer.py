@@ -184,8 +184,10 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     used = loaded.valid or loaded.runs
     study = loaded.study.sweep if loaded.study else None
     remark = ""
+    if study:
+        remark = _how_to_repeat(loaded.folder.name)
     if study and any(run.data.kind == "real" and run.point.workload.has_known_data for run in loaded.runs):
-        remark = "It needs the same original files: --data-dir FOLDER says where they are."
+        remark += " It needs the same original files: --data-dir FOLDER says where they are."
     study_files = _study_files(loaded)
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
     return Answer(
@@ -215,6 +217,14 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     )
 
 
+def _how_to_repeat(name: str) -> str:
+    """Return where the command trains again, and what compares with the records of the sweep `name`."""
+    return (
+        f"In another folder it trains everything again; here it keeps the valid launches. harness reproduce {name} "
+        "trains one launch of each rank count again and compares it with its record."
+    )
+
+
 def _study_files(loaded: Loaded) -> dict[str, str]:
     """Return the files, by name, that give the sweep again: one, or one for each part of its layouts."""
     if loaded.study is None:
@@ -234,7 +244,7 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
         *sweep_sentences.details(scaling, measured.predicted),
         sweep_sentences.to_accuracy(scaling, workload, view.targets, view.goal),
         measured.why_not_predicted,
-        "The rows are synthetic." if is_synthetic else "",
+        "The samples are synthetic." if is_synthetic else "",
     )
     accuracy = view.final.set_index("layout")["test_accuracy"].to_dict()
     figures = draw_figures(view)

@@ -28,7 +28,7 @@ from harness.schema.workload import IMAGENET, OF_ALL_RANKS, Workload
 def run_facts(
     runs: Sequence[RunRecord], every: Sequence[RunRecord], failed: Sequence[Failure] = ()
 ) -> tuple[Fact, ...]:
-    """Return what stands on the first screen: where, when, on which data and code `runs` ran, what all launches cost.
+    """Return what stands on the first screen: where, when and on what `runs` ran, what they trained, what all cost.
 
     All are `every` run and those that `failed`.
     """
@@ -39,9 +39,30 @@ def run_facts(
         runs,
         every,
         ("Data", distinct((data_words(run) for run in fewest_and_most(runs)), "; ")),
+        ("Training", distinct((_training(run) for run in runs), "; ")),
         ("Batch", "the script's own" if runs[0].point.workload.script else batch),
+        ("Check", _replicas(runs)),
         failed=failed,
     )
+
+
+def _training(run: RunRecord) -> str:
+    """Return what was trained, and how, in one line: network, parameters, optimizer, learning rate, epochs."""
+    workload = run.point.workload
+    parameters = f"{units.count(run.weights.parameters)} parameters"
+    if workload.script:
+        return f"{workload.script.path.name}, {parameters}"
+    how = f"{workload.optimizer}, learning rate {workload.learning_rate:g}, {units.plural(workload.epochs, 'epoch')}"
+    return f"{workload.model}, {parameters}; {how}"
+
+
+def _replicas(runs: Sequence[RunRecord]) -> str:
+    """Return in how many launches on several ranks all ranks ended with the same weights; nothing without any."""
+    compared = [run for run in runs if len(run.ranks) > 1 and run.point.workload.sync != "none"]
+    if not compared:
+        return ""
+    same = sum(run.weights.identical for run in compared)
+    return f"all ranks ended with the same weights, bit for bit, in {same} of {units.plural(len(compared), 'launch')}"
 
 
 def place_facts(
@@ -82,7 +103,7 @@ def _used(used: Sequence[JobUsage]) -> str:
     return ", ".join(
         [
             f"{node_hours} node-hours of {units.plural(len(used), 'job')}",
-            f"processor time {_sum(units.seconds(sum(cpu_seconds)), len(cpu_seconds), len(used))}",
+            f"CPU time {_sum(units.seconds(sum(cpu_seconds)), len(cpu_seconds), len(used))}",
             memory,
             f"energy {_sum(f'{kilowatt_hours} kWh', len(joules), len(used))}",
         ]
@@ -103,13 +124,16 @@ def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact,
     return facts(
         [
             ("Data set", distinct(data_words(run) for run in fewest_and_most(runs))),
-            ("Rows", distinct(map(_rows, data))),
-            ("Test rows", distinct("held out of the training part" if d.held_out else "the set's own" for d in data)),
-            ("A row", distinct(map(_row, data))),
+            ("Samples", distinct(map(_samples, data))),
+            (
+                "Test samples",
+                distinct("held out of the training part" if d.held_out else "the set's own" for d in data),
+            ),
+            ("A sample", distinct(map(_sample, data))),
             ("Input", _input(runs, launches.set_index("run")["step_seconds"])),
             ("Own file", "; ".join(own_file)),
             ("SHA-256", distinct(d.sha256 for d in data)),
-            ("Notes", " ".join(notes(runs))),
+            ("Notes", "; ".join(notes(runs))),
         ]
     )
 
@@ -120,11 +144,11 @@ def notes(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, sentences)))
 
 
-def _rows(data: DataRecord) -> str:
+def _samples(data: DataRecord) -> str:
     return f"{units.count(data.train_rows)} train, {units.count(data.test_rows)} test"
 
 
-def _row(data: DataRecord) -> str:
+def _sample(data: DataRecord) -> str:
     return " x ".join(map(str, data.features)) + f", {data.classes} classes" if data.features else "the script's own"
 
 
@@ -160,7 +184,7 @@ def workload_facts(workload: Workload, runs: Sequence[RunRecord]) -> tuple[Fact,
                 ("Script", workload.script.path.name),
                 ("Arguments", shlex.join(workload.script.arguments)),
                 ("Parameters", distinct(units.count(run.weights.parameters) for run in runs)),
-                ("Rows of a step", distinct(units.count(run.global_batch) for run in runs)),
+                ("Samples of a step", distinct(units.count(run.global_batch) for run in runs)),
                 ("Batch size in the script", batch),
                 ("Synchronisation", workload.sync),
                 ("Note", _notes(runs)),
@@ -200,7 +224,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
         [
             ("Machine", distinct(m.hostname for m in machines)),
             ("Placement", distinct((_placement(run) for run in runs), "; ")),
-            ("Processor", distinct(f"{m.cpu}, {units.plural(m.cores, 'core')}" for m in machines)),
+            ("CPU", distinct(f"{m.cpu}, {units.plural(m.cores, 'core')}" for m in machines)),
             ("Core to core", _core_ns(runs)),
             ("Memory", distinct(units.memory(m.memory_bytes) for m in machines)),
             ("GPUs", gpu_kinds(machines) or "none"),
@@ -233,7 +257,7 @@ def _core_ns(runs: Sequence[RunRecord]) -> str:
     if not nanoseconds:
         return ""
     span = units.span(nanoseconds[0], nanoseconds[-1], "ns")
-    return f"{span} there and back, before launches and behind them"
+    return f"{span} there and back, before and after launches"
 
 
 def _placement(run: RunRecord) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 from harness.analysis import units
 from harness.analysis.accuracy_times import has_report_time, report_times
 from harness.analysis.device_use import DeviceUse, EnergyUse, by_layout, energy_uses
+from harness.analysis.launch_frames import final_frame
 from harness.analysis.read_results import Loaded
 from harness.analysis.scaling import PointScaling, Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
@@ -16,7 +17,7 @@ from harness.report.answer import Card, Cell, Element, Fact, Items, PageFigure, 
 from harness.report.figures import SweepView
 from harness.report.figures.breakdown import EPOCH, LAUNCH, visible
 from harness.report.run_words import layout_words, on_one_machine
-from harness.report.sweep_sentences import last_point, speedup_label, target_of
+from harness.report.sweep_sentences import details, headline, last_point, speedup_label, target_of
 from harness.report.sweep_tables import failed_ranks_sections, rows_of
 from harness.report.table_cells import NOT_MEASURED, percent_cell, seconds_cell
 from harness.schema.presets import JUPITER, SUBJECTS
@@ -30,7 +31,7 @@ from harness.why.known_causes import diagnose_sweep
 
 _ENERGY_NOTE = (
     "Means over launches, from before the first epoch to after the last, evaluations included; of interleaved "
-    "launches in their turns. Energy is that of all devices by their own counters (NVML, RAPL)."
+    "launches in their slices. Energy is that of all devices by their own counters (NVML, RAPL)."
 )
 
 
@@ -55,7 +56,9 @@ _FLOPS = (
     "TFLOP/s: the matrix products and convolutions of a training step, forward and backward, counted in its traced "
     "graph, times samples per second. "
 )
-_ENERGY = "Energy from before the first epoch to after the last, evaluations included: of a row of all ranks, and the "
+_ENERGY = (
+    "Energy from before the first epoch to after the last, evaluations included: of a sample of all ranks, and the "
+)
 _ENERGY += "mean power of a device."
 
 
@@ -69,7 +72,7 @@ def device_sections(runs: Sequence[RunRecord], view: SweepView) -> list[Section]
         return []
     headings = ["Ranks", "Layout", "Samples/s\nof a rank"]
     headings += ["TFLOP/s\nof a rank", "Of the\npeak"] if has_flops else []
-    headings += ["J a row", "W of a\ndevice"] if has_energy else []
+    headings += ["J a\nsample", "W of a\ndevice"] if has_energy else []
     rows = []
     for point in scaling.points:
         rows.append(_device_row(point, uses[point.layout], view.names, has_flops=has_flops, has_energy=has_energy))
@@ -106,9 +109,9 @@ def _peak_words(runs: Sequence[RunRecord], uses: Sequence[DeviceUse]) -> str:
 # What a script prints of its own speed, beside what was timed of it.
 
 _NOTE = (
-    "Timed: rows of all ranks over the time between the steps' gradients, including interference, without those that "
-    "begin a turn. Printed: the last number that the script prints where OWN_RATE finds one, by its own clocks, which "
-    "leave out the turns of others; the median over launches."
+    "Timed: samples of all ranks over the time between the steps' gradients, including interference, without those "
+    "that begin a slice. Printed: the last number that the script prints where --own-rate finds one, by its own "
+    "clocks, which leave out the slices of others; the median over launches."
 )
 
 
@@ -268,6 +271,7 @@ def condition_sections(
         sections.append(_conditions(loaded, launches))
         if scaling is not None:
             cards = [
+                Card(title="Result to quote", copy=_result(loaded, launches, scaling)),
                 Card(title="Methods", copy=method_text.methods(loaded, scaling)),
                 Card(title="References (BibTeX)", copy=method_text.bibtex(loaded.valid)),
             ]
@@ -289,6 +293,22 @@ def condition_sections(
         if items.texts:
             sections.append(Section(title=title, name=name, elements=[items]))
     return sections
+
+
+def _result(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling) -> str:
+    """Return what a paper quotes: the headline, what it rests on, its conditions, and the accuracy beside it."""
+    sentences = [headline(scaling, loaded.valid[0].point.workload), *details(scaling)]
+    sentences.append(captions.conditions(scaling, loaded.valid))
+    if any(run.data.kind == "synthetic" for run in loaded.valid):
+        sentences.append("The samples are synthetic.")
+    final = final_frame(launches)
+    accuracies = [
+        f"{units.percent(row['test_accuracy'], 1)} on {units.ranks(row['ranks'])}"
+        for row in rows_of(final[final["test_accuracy"].notna()])
+    ]
+    if accuracies:
+        sentences.append(f"Test accuracy: {', '.join(accuracies)}.")
+    return " ".join(sentences).replace("\u00a0", " ")
 
 
 def _conditions(loaded: Loaded, launches: pd.DataFrame) -> Section:
@@ -329,20 +349,29 @@ def sweep_tiles(view: SweepView) -> Iterator[Fact]:
         interval = _no_interval(last, view.scaling)
         if last.efficiency_interval:
             interval = _INTERVAL + units.percent_span(last.efficiency_interval)
-        yield Fact(name="Efficiency", value=units.percent(last.efficiency), detail=interval)
+        yield Fact(name="Efficiency", value=units.percent(last.efficiency), detail=f"{interval}{_price(last, view)}")
     yield from report_time_tile(view.runs[0].point.workload, view.scaling)
     if view.costs:
         yield _largest_overhead(view)
     yield from _accuracy(view)
     invalid = sum(bool(run.invalid) for run in view.runs)
     outliers = sum(point.outliers for point in view.scaling.points)
-    detail = f"{units.span(*view.scaling.repeats)} per point; "
+    detail = f"{units.span(*view.scaling.repeats)} per rank count; "
     detail += f"{units.plural(invalid, 'launch')} invalid and excluded" if invalid else "none excluded"
     if view.scaling.left_out and not view.scaling.is_as_it_ran:
-        detail += f"; {units.percent(view.scaling.left_out)} of rounds contended, left out"
+        detail += f"; of their rounds {units.percent(view.scaling.left_out)} excluded, in which other work had a core"
     if outliers:
         detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
     yield Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)
+
+
+def _price(last: PointScaling, view: SweepView) -> str:
+    """Return what the same training costs on the most ranks, as the end of a sentence."""
+    if not last.efficiency or view.runs[0].point.workload.sync == "none":
+        return ""
+    device = "GPU" if view.runs[0].point.layout.gpus_per_rank else "core"
+    ratio = f"{1 / last.efficiency:.2f} times the {device} time of {units.ranks(view.scaling.base.ranks)}"
+    return f"; the same samples cost {ratio}"
 
 
 def _epoch_time(scaling: Scaling) -> Fact:
@@ -356,7 +385,11 @@ def _speedup(last: PointScaling, scaling: Scaling) -> Fact:
     if last.speedup_interval:
         sample = f" over {units.plural(last.blocks, 'block')}" if last.blocks else ""
         interval = f"{_INTERVAL}{units.ratio_span(last.speedup_interval)}{sample}"
-    detail = f"{units.ranks(last.ranks)} over {units.ranks(scaling.base.ranks)}; {interval}"
+    base = scaling.base
+    detail = (
+        f"{interval}; an epoch takes {units.seconds(last.seconds)} on {units.ranks(last.ranks)}, "
+        f"{units.seconds(base.seconds)} on {units.ranks(base.ranks)}"
+    )
     return Fact(name=speedup_label(scaling), value=f"{last.speedup:.2f}", detail=detail)
 
 

@@ -74,7 +74,9 @@ def details(scaling: Scaling, extrapolations: Sequence[Extrapolation] = ()) -> t
         return ()
     sentences = [f"{_capitalised(_sample(last, scaling))}."]
     if ran_apart(last):
-        sentences.append(f"Including interference: {ran_words(last)}{_why_apart(last, scaling)}.")
+        sentences.append(
+            f"Quote beside it the speedup including interference, {ran_words(last)}: {_why_apart(last, scaling)}."
+        )
     if extrapolations:
         sentences.append(f"{_capitalised(_furthest(extrapolations, scaling))}.")
     return tuple(sentences)
@@ -85,8 +87,8 @@ def _why_apart(last: PointScaling, scaling: Scaling) -> str:
     assert last.speedup is not None and last.ran_speedup is not None
     base = units.ranks(scaling.base.ranks)
     if last.ran_speedup > last.speedup:
-        return f", as {base} lost more time to other work"
-    return f", as {units.ranks(last.ranks)} lost more time to other work"
+        return f"{base} lost more time to other work"
+    return f"{units.ranks(last.ranks)} lost more time to other work"
 
 
 def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
@@ -97,7 +99,7 @@ def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
     if workload.sync == "none":
         verb = f"without synchronisation {_verb(last.ranks, 'compute')}"
     if scaling.scaling == "weak":
-        speedup = f"{name} on {last.ideal:g} times the rows of {base_ranks} at {last.speedup:.2f} times the rate"
+        speedup = f"{name} on {last.ideal:g} times the samples of {base_ranks} at {last.speedup:.2f} times the rate"
     else:
         speedup = f"{name} {last.speedup:.2f} times as fast as {base_ranks}"
     return f"{units.ranks(last.ranks)} {verb} {speedup}"
@@ -111,7 +113,7 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
         launches = units.plural(excluded + last.launches + scaling.base.launches, "launch")
         sample += f" ({excluded} of {launches} invalid and left out)"
     if last.speedup_interval:
-        return sample
+        return f"the interval is over {sample}"
     reason = "too few for an interval"
     if last.other_session:
         reason = "measured more than an hour apart, so no interval: the same command with --repeats, in one go, "
@@ -121,9 +123,12 @@ def _sample(last: PointScaling, scaling: Scaling) -> str:
 
 def _blocks(last: PointScaling, scaling: Scaling) -> str:
     """Return how many blocks the speedup is of, and which of their rounds."""
-    blocks = f"{units.plural(last.blocks, 'block')} of interleaved launches"
+    blocks = f"{units.plural(last.blocks, 'block')}, in each of which all rank counts trained interleaved"
     if not scaling.is_as_it_ran:
-        return f"{blocks}, excluding contended rounds" if ran_apart(last) else blocks
+        if not ran_apart(last):
+            return blocks
+        share = units.percent(scaling.left_out)
+        return f"{blocks}; {share} of the rounds are left out, as other work had a core in them"
     if scaling.short_blocks == scaling.disturbed_blocks:
         return f"{blocks}, including interference: too few steps for {LEAST_ROUNDS} rounds"
     return f"{blocks}, including interference: other work met nearly every round"
@@ -198,14 +203,15 @@ def to_accuracy(scaling: Scaling, workload: Workload, targets: Sequence[TimeToAc
 
 
 def _batch_reason(scaling: Scaling, workload: Workload, target: TimeToAccuracy) -> str:
-    """Return that the global batch grew with the ranks, where the speedup to accuracy is below that of an epoch."""
+    """Return that more ranks update the weights less often, where the speedup to accuracy is below that of an epoch."""
     last = last_point(scaling)
     assert last is not None and last.speedup is not None and target.speedup is not None
     before = scaling.base.global_batch
     if target.speedup > (1 - _APART) * last.speedup or last.global_batch <= before:
         return ""
-    remedy = "" if workload.script else f" (--global-batch {before} holds it)"
-    return f"; the global batch is {last.global_batch} and not {before}{remedy}"
+    remedy = "" if workload.script else f" (--global-batch {before} keeps it)"
+    updates = f"on {units.ranks(last.ranks)} an epoch has fewer updates of the weights"
+    return f": {updates}, as the global batch is {last.global_batch} instead of {before}{remedy}"
 
 
 def target_of(scaling: Scaling, targets: Sequence[TimeToAccuracy]) -> TimeToAccuracy | None:

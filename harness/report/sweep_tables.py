@@ -317,8 +317,11 @@ def unequal_cores(scaling: Scaling) -> str:
     excess = scaling.unequal_cores
     if excess is None:
         return ""
-    low = f"{100 * (excess.mean - excess.reach):.1f}"
-    span = f"{low} to {units.percent(excess.mean + excess.reach, 1)}"
+    low = excess.mean - excess.reach
+    high = excess.mean + excess.reach
+    span = f"{100 * low:.1f} to {units.percent(high, 1)}"
+    if low <= 0 <= high:
+        return f"Whether cores are of unequal speed is not resolved (95 % CI {span}). "
     return (
         f"Cores of unequal speed: {units.percent(excess.mean, 1)} ({span}), by which one rank takes longer on its "
         "slowest core than on its cores on average; ranks in step wait for that core, so it is part of the above. "

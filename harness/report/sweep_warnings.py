@@ -16,8 +16,8 @@ from harness.schema.record import RunRecord
 from harness.schema.record_notes import NoteCode
 
 DISTURBED = (
-    "trained interleaved beside other work: times excluding contended rounds leave out the rounds that it met, times "
-    "including interference contain what it took."
+    "trained interleaved beside other work. The rounds that this met are left out of all numbers but those called "
+    "including interference."
 )
 _BRIEF_S = 1.0  # of a launch's epochs
 _ENOUGH_S = 5.0
@@ -72,7 +72,8 @@ _DOUBTS = (
     ),
     _Doubt(words=DISTURBED, holds=lambda run: run.met),
     _Doubt(
-        words="had ranks whose cores moved nearer or further apart (core to core), so that allreduces had two speeds.",
+        words="had ranks whose cores became twice as near or as far while they trained (core to core), "
+        "as where a virtual machine's cores are moved: their allreduces had two speeds.",
         holds=lambda run: run.moved,
     ),
     _Doubt(
@@ -111,7 +112,7 @@ def _doubts_of_times(runs: Sequence[RunRecord], launches: pd.DataFrame) -> Itera
         yield f"{_launches(no_loss, total)} ended with a training loss that is not finite."
     undivided = int(((launches["ranks"] > 1) & ~launches["parted"]).sum())
     if undivided:
-        yield (f"{_launches(undivided, total)} did not record who waited for whom: all synchronisation counts as wire.")
+        yield (f"{_launches(undivided, total)} did not record who waited for whom: all of it counts as allreduce time.")
     single = int((launches["epochs"] < 2).sum())
     if single:
         yield f"{_launches(single, total)} had one epoch only: nothing tells a slow epoch from others."
@@ -146,8 +147,8 @@ def _data_banners(runs: Sequence[RunRecord]) -> Iterator[Banner]:
         name = file.name if file else data
         if kind == "synthetic":
             text = (
-                f"Synthetic data: a stand-in for {name} with rows of the same shapes. "
-                "Times are comparable, accuracy says only that training works."
+                f"Synthetic data: made-up samples in the shape of {name}. Times are comparable with those of the real "
+                "data; accuracy says only that training works."
             )
             yield Banner(kind="data", text=text)
         piece = next((partial(run) for run in runs if run.data.name == data), "")

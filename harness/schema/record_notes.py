@@ -78,7 +78,7 @@ _SENTENCES = {
     NoteCode.CHECKPOINT_NOT_WRITTEN: "no checkpoint of epoch {epoch}, step {step}: {reason}",
     NoteCode.ATTEMPTS_NOT_WRITTEN: "{reason}",
     NoteCode.OWN_LOOP: "steps of the script's own loop are timed at the optimizer: their loss is not known",
-    NoteCode.OTHER_WORK: "{reason}; rounds of turns that this met are left out of times excluding contended rounds",
+    NoteCode.OTHER_WORK: "{reason}; rounds that this met are left out, but for times including interference",
     NoteCode.FILES_RECOGNISED: "ranks above 0 have no file tree of their own here ({reason}): what they write by "
     "other ways than Python's open, h5py, Keras and TensorFlow (SQLite, child processes) is written twice",
     NoteCode.FOLDER_SHOWS_CHANGES: "'{folder}' has too many entries to be copied for each rank: what rank 0 writes "

@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.base.record_words import LINE, TEXT, check_text
 from harness.base.setting_names import setting
 from harness.schema.option import WHAT, WRITTEN, check_options, is_own_code, option
-from harness.schema.sync_policies import FORMS, Gradients, NoSync, check_sync, is_own_policy
+from harness.schema.sync_policies import Gradients, NoSync, check_sync, is_own_policy
 
 # A user's script as what is trained: its path, its arguments, and what the batch size in it is of.
 
@@ -199,14 +199,12 @@ class Workload:
         common=True,
     )
     preset: str = what("Training settings by name.", "default", listed=False)
-    loss: str = option("What is minimised.", "cross-entropy", choices=LOSSES)
-    optimizer: str = option(
-        "What makes a step of a gradient.", "sgd", choices=tuple(OPTIMIZERS), own_code=True, common=True
-    )
+    loss: str = option("Loss that is minimised.", "cross-entropy", choices=LOSSES)
+    optimizer: str = option("Optimizer.", "sgd", choices=tuple(OPTIMIZERS), own_code=True, common=True)
     learning_rate: float = option("Learning rate.", 0.1, above=0, common=True)
     schedule: str = option("Learning rate over the run.", "constant", choices=SCHEDULES)
     decay: float = option(
-        "What --schedule exponential multiplies the rate by, every step.",
+        "Factor of the learning rate at every step, with --schedule exponential.",
         0.999964,
         above=0,
         most=1,
@@ -217,40 +215,50 @@ class Workload:
         "Epochs over which the scaled learning rate is reached.", 0, least=0, when=("rate_scaling", "linear")
     )
     weight_decay: float = option("Factor of L2 regularisation.", 0.0, least=0)
-    label_smoothing: float = option("Part of a label that is spread over all classes.", 0.0, least=0)
+    label_smoothing: float = option("Share of a label that is spread over all classes.", 0.0, least=0)
     init: str = option(
         "Initial weights; fan-in is N(0, 1/fan_in).", "glorot", choices=INITIALISERS, title="Initial weights"
     )
     augment: str = option(
         "flip: mirror images at random; crop: also take random parts of image files.", "none", choices=AUGMENTATIONS
     )
-    batch_per_rank: int | None = option("Rows per rank and step.", None, least=1, common=True)
+    batch_per_rank: int | None = option("Samples per rank and step.", None, least=1, common=True)
     global_batch: int | None = option(
-        "Rows per step over all ranks, instead of a batch per rank.", None, least=1, common=True
+        "Samples per step over all ranks, instead of a batch per rank.", None, least=1, common=True
     )
     drop_remainder: bool = option("Leave out each epoch's partial last batch.", False, title="Partial batch dropped")
-    epochs: int = option("Passes over the training rows.", 1, least=1, common=True)
+    epochs: int = option("Passes over the training samples.", 1, least=1, common=True)
     seconds: float | None = option(
         "Train for this many seconds: the epoch in which they end is the last, EPOCHS are the most.",
         None,
         above=0,
         title="Time budget (s)",
     )
-    samples: int | None = what("Training rows; under weak scaling, rows per rank.", None, least=1, common=True)
+    samples: int | None = what("Training samples; under weak scaling, of each rank.", None, least=1, common=True)
     seed: int | None = option(
-        "Seed of the initial weights and of the order of rows [default: each repeat's own].",
+        "Seed of the initial weights and of the order of samples [default: each repeat's own].",
         None,
         least=0,
         most=2**31 - 1,
     )
     sync: str = option(
-        "What is averaged over the ranks, and when.", "gradients", values=FORMS, title="Synchronisation", common=True
+        "What is averaged over the ranks, and when; K, H: every so many steps; R: rank of gradients.",
+        "gradients",
+        values="gradients|none|weights:K|weights:epoch|diloco:H|powersgd:R|module:Class",
+        title="Synchronisation",
+        common=True,
     )
     wire: str = option("Type in which the ranks exchange gradients.", "float32", choices=WIRES, title="Wire type")
     distribution: str = option(
-        "parallel: each rank reads its rows; scatter: rank 0 sends them.", "parallel", choices=DISTRIBUTIONS
+        "parallel: each rank reads its samples; scatter: rank 0 sends them.", "parallel", choices=DISTRIBUTIONS
     )
-    data: str = what("Real rows, or a synthetic stand-in.", "auto", name="data-kind", choices=DATA_KINDS, listed=False)
+    data: str = what(
+        "Real or synthetic samples; auto: real where they are here.",
+        "auto",
+        name="data-kind",
+        choices=DATA_KINDS,
+        listed=False,
+    )
     data_file: str | None = what(
         "Train on a file of your own: .csv, .tsv, .parquet, .npz or .h5.",
         None,
@@ -273,13 +281,13 @@ class Workload:
         title="Columns left out",
     )
     separator: str | None = what(
-        "What stands between the columns of a .csv file of your own [default: found].",
+        "Column separator of a .csv file of your own [default: found].",
         None,
         choices=CSV_SEPARATORS,
         title="Column separator",
     )
     decimal: str | None = what(
-        "What stands before decimals in a .csv file of your own [default: found].",
+        "Decimal mark of a .csv file of your own [default: found].",
         None,
         choices=CSV_DECIMALS,
         title="Decimal mark",

@@ -396,7 +396,7 @@ class Launches:
         except UserError as error:
             if any(plan.in_turns for plan in self._waiting):
                 self.progress.say(
-                    "not waiting any longer: turns that other processes disturb are left out of the ratios"
+                    "not waiting any longer: rounds in which other processes have a core are left out of the ratios"
                 )
                 return False
             left = sum(len(plan.points) for plan in self._waiting)

@@ -180,7 +180,7 @@ def _in_memory(
         note: tuple[str, ...] = ()
         if need > memory.free or others:
             text = f"{len(block)} layouts at a time, which need about {need / 2**30:.1f} GB of memory"
-            note = (f"in turns: {text}",)
+            note = (f"interleaved: {text}",)
         yield fitting, note
 
 

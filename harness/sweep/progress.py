@@ -41,7 +41,7 @@ class Pace:
         number = point.repeat + 1
         if others:
             ranks = ", ".join(map(str, sorted(member.layout.ranks for member in (point, *others))))
-            return f"{ranks} ranks in turns, block {number} of {self._repeats}"
+            return f"{ranks} ranks interleaved, block {number} of {self._repeats}"
         return f"{point.layout}, launch {number} of {max(number, self._repeats)}"
 
     def speed(self, launch: FinishedLaunch) -> str:

@@ -41,7 +41,7 @@ class JobRequest:
     constraint: str = option("Feature that nodes must have.", "")
     reservation: str = option("Reservation to run in.", "")
     mode: str = option(
-        "turns (all layouts interleaved in one allocation), jobs (one for each launch) or array (one for each layout) "
+        "turns: all layouts interleaved in one job; jobs: one for each launch; array: one for each layout "
         "[default: turns].",
         "",
         values="|".join(MODES),
@@ -55,7 +55,9 @@ class JobRequest:
         common=True,
     )
     memory: str = option("Memory per node, such as 16G.", "")
-    exclusive: bool = option("Nodes for ourselves [default: exclusive].", True, opposite="share-nodes")
+    exclusive: bool = option(
+        "Whole nodes, or nodes shared with others [default: exclusive].", True, opposite="share-nodes"
+    )
     requeue: bool = option("Let the scheduler start interrupted jobs again.", False)
     signal_s: int = option("End the ranks so many seconds before the limit (Slurm).", 0, name="signal", least=0)
     after: str = option("Job that must have succeeded first.", "")

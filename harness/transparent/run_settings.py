@@ -89,12 +89,14 @@ def mpi_enabled(environment: Mapping[str, str] = os.environ) -> bool:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_WITNESS_MODES = ("first", "all")
 _OPTIONS = (
     click.option(
         "--sync",
         default="gradients",
         show_default=True,
         envvar="HARNESS_SYNC",
+        metavar="POLICY",
         help=f"{FORMS}, or package.module:Class.",
     ),
     click.option(
@@ -102,6 +104,7 @@ _OPTIONS = (
         default="per-rank",
         show_default=True,
         envvar="HARNESS_BATCH",
+        metavar="per-rank|global",
         help="The script's batch size is per-rank, or global: divided over the ranks.",
     ),
     click.option("--verify", type=int, default=0, help="Compare weights every N epochs, not only at the end."),
@@ -128,10 +131,11 @@ _OPTIONS = (
     ),
     click.option(
         "--witness",
-        type=click.Choice(["first", "all"]),
+        type=click.Choice(_WITNESS_MODES),
+        metavar="|".join(_WITNESS_MODES),
         default="first",
         show_default=True,
-        help="Steps that one more process makes alone and undivided, to compare them.",
+        help="Steps that one more process makes alone and undivided, to compare them: the first 20, or all.",
     ),
     click.option(
         "--unjudged",
@@ -141,6 +145,7 @@ _OPTIONS = (
     click.option(
         "--fuse",
         type=click.Choice(FUSE_MODES),
+        metavar="|".join(FUSE_MODES),
         default="auto",
         show_default=True,
         help="Many steps of Keras's fit in one execution: where that saves time, always, or off.",

@@ -92,8 +92,8 @@ CATALOGUE = (
     KnownCause(
         name="thread contention",
         overhead="computing_seconds",
-        fix="Set --threads to the cores of a rank, and no larger OMP_NUM_THREADS and the like. Where they are so, "
-        "and in few launches: measure again.",
+        fix="No OMP_NUM_THREADS or the like above --threads. Where none is set: measure again, it may have been a "
+        "disturbance.",
         find=symptoms.contending_threads,
         explains=("a slow rank", "rare delays"),
         measured=True,

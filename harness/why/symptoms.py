@@ -252,7 +252,10 @@ def bound_together(case: Case) -> Symptom | None:
 
 
 def contending_threads(case: Case) -> Symptom | None:
-    """The ranks' own threads wait for each other: more of them than cores."""
+    """The ranks' own threads wait for each other: more of them than cores.
+
+    Threads of an interleaved launch also wait for the launches beside it, so that there only a setting shows this.
+    """
     waiting = _waiting(case)
     others = case.run.provenance.other_load
     if waiting - min(waiting, others) < _CONTENDED:
@@ -263,19 +266,23 @@ def contending_threads(case: Case) -> Symptom | None:
         for name, value in case.run.provenance.environment.items()
         if name.endswith(("_NUM_THREADS", "_PARALLELISM_THREADS")) and value.isdecimal() and int(value) > most
     ]
-    settings = f" ({', '.join(too_many)})" if too_many else ""
+    if case.run.block and not too_many:
+        return None
+    settings = ", ".join(too_many) or "no setting asks for more threads than a rank has cores"
     text = f"Threads of the ranks wait {units.percent(waiting)} of their time for a core that no other program has"
-    return Symptom(text=f"{text}{settings}.", cost=waiting)
+    return Symptom(text=f"{text} ({settings}).", cost=waiting)
 
 
 def other_programs(case: Case) -> Symptom | None:
     """Other processes have the ranks' cores."""
     load = case.run.provenance.other_load
-    waits = [min(rank.queued_share, load) for rank in case.run.ranks]
+    waits = [min(1.0, rank.queued_share, load) for rank in case.run.ranks]
     if max(waits) <= MOST_QUEUED:
         return None
     rank = int(np.argmax(waits))
     text = f"Other programs keep {load:.2f} cores busy; rank {rank} waits {units.percent(waits[rank])} of its time."
+    if case.run.block:
+        text += " The rounds that this met are left out, but for numbers including interference."
     return Symptom(text=text, cost=max(waits))
 
 

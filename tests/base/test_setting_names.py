@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.base.setting_names import setting, settings_of_make
+from harness.base.setting_names import arguments_of_a_call, setting, settings_of_make
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,11 @@ def test_a_setting_can_be_pasted_behind_the_command(value: object, after_harness
     with settings_of_make():
         assert setting("batch_per_rank", value) == after_make
     assert setting("batch_per_rank", value) == after_harness
+
+
+def test_a_setting_in_a_script_is_an_argument() -> None:
+    with settings_of_make(), arguments_of_a_call():
+        assert setting("separator") == "separator="
+        assert setting("data-dir", "my files") == "data_dir='my files'"
+        assert setting("label", 3) == "label=3"
+    assert setting("separator") == "--separator"

@@ -116,7 +116,7 @@ def test_it_has_all_that_a_stranger_needs(place: Path) -> None:
 def test_the_readme_has_answer_limits_and_commands(place: Path) -> None:
     text = (inside(place) / "README.md").read_text()
     answer, _, commands = text.partition("## Set-up")
-    assert f"## {SWEEP.name}" in answer and "20,000 of 60,000 training rows" in answer
+    assert f"## {SWEEP.name}" in answer and "20,000 of 60,000 training samples" in answer
     assert "1.73" in answer and "1.67 to 1.78" in answer
     assert f"tar xzf {SWEEP.name}.tar.gz" in commands and "source/harness-" in commands
     assert (inside(place) / "reports/claims/index.html").is_file() and "{" not in text

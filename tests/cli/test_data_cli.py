@@ -49,7 +49,7 @@ def test_prepare_writes_once_and_says_where(run, cache, tmp_path):
     assert "mnist (real) prepared in" in first and "30 + 10 rows" in first and str(cache) in first
     assert "was prepared before" in run("prepare", "mnist", "--data-dir", tmp_path / "data")
     made = run("prepare", "mnist", "--samples", "50")
-    assert "a synthetic stand-in of 50 rows is used" in made and "50 + 1,000 rows" in made
+    assert "50 synthetic samples are used" in made and "50 + 1,000 rows" in made
 
 
 def test_verify_refuses_a_set_that_is_not_whole(run, cache, tmp_path):
@@ -79,7 +79,7 @@ def test_verify_counts_the_rows_of_a_set_without_test_files(cache, tmp_path, mon
 def test_info_tells_addresses_files_and_the_stand_in(run, cache, tmp_path):
     out = run("info", "acoustic")
     assert "acoustic.t.bz2  size not published  hash pinned on first use" in out
-    assert "a synthetic stand-in of 78,823 rows is used" in out and "synthetic-acoustic-v1" in out
+    assert "78,823 synthetic samples are used" in out and "synthetic-acoustic-v1" in out
 
 
 def test_fetch_from_a_mirror_and_then_use_it(run, cache, tmp_path):

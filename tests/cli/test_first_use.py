@@ -273,7 +273,7 @@ def test_a_sweep_fetches_once_and_says_once_what_it_trains_on(files, publish, se
 def test_without_a_network_the_stand_in_is_used_and_said_once(files, publish, serve, tmp_path):
     publish(serve(files, "lacks_it"))
     said = planned(tmp_path)
-    assert "404" in said and said.count("stand-in") == said.count("SYNTHETIC DATA") == 1
+    assert "404" in said and said.count("synthetic samples are used") == said.count("SYNTHETIC DATA") == 1
 
 
 @pytest.mark.parametrize(

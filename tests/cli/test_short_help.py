@@ -107,3 +107,10 @@ def test_short_names_are_those_of_the_long_options(short: str, long: str) -> Non
     for names in names_of_commands():
         for option in find_command(*names).params:
             assert (short in option.opts) == (long in option.opts), (names, option.opts)
+
+
+@pytest.mark.parametrize("names", names_of_commands(), ids=" ".join)
+def test_choices_are_written_with_bars(names: tuple[str, ...]) -> None:
+    for parameter in find_command(*names).params:
+        if isinstance(parameter.type, click.Choice):
+            assert parameter.metavar == "|".join(parameter.type.choices), parameter.opts

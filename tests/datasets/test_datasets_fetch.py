@@ -183,7 +183,7 @@ def test_another_file_of_that_name_is_left_as_it_is(tmp_path, mirror, published)
 def test_absent_file_and_absent_server(tmp_path, mirror, published):
     published(None)
     mirror.files.clear()
-    with refuses("the network, or name", "a.bin", "404", "--mirror"):
+    with refuses("the network, or name", "a.bin", "404", "HARNESS_MIRROR"):
         get(tmp_path, mirror)
     downloader = ResumingDownloader(
         part=tmp_path / "part", progress=lambda done, total: None, patience=Patience(pause_s=0)

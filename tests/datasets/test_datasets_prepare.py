@@ -93,7 +93,7 @@ def test_locate_says_that_a_stand_in_is_used(cache, tmp_path):
     source = datasets.locate(workload("higgs"), tmp_path)
     assert (source.kind, source.rows, source.data_id) == ("synthetic", 1_000_000, "synthetic-higgs-v1")
     says(source.note, "files in", "HIGGS", tmp_path, "HIGGS.csv.gz")
-    says(source.note, "a synthetic stand-in of", "1,000,000")
+    says(source.note, "1,000,000 synthetic samples")
     sized = datasets.locate(workload("higgs", samples=500, data="synthetic"), None)
     assert (sized.rows, sized.data_id) == (500, source.data_id)
 

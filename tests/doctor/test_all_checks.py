@@ -117,10 +117,10 @@ def test_a_cache_in_the_way_of_a_file_is_a_problem(monkeypatch: pytest.MonkeyPat
 
 def test_data_sets_are_looked_for(tmp_path: Path, shared_data: Path) -> None:
     absent = {check.topic: check.finding for check in check_data(tmp_path)}
-    assert all("stand-in" in found for topic, found in absent.items() if topic != "data folder")
+    assert all("synthetic data" in found for topic, found in absent.items() if topic != "data folder")
     present = {check.topic: check.finding for check in check_data(shared_data)}
     assert present["data mnist"] == "original files"
-    assert "stand-in" in present["data acoustic"]
+    assert "synthetic data" in present["data acoustic"]
     assert next(check_data(tmp_path / "gone")).status == PROBLEM
 
 

@@ -305,6 +305,12 @@ def test_csv_index_is_no_label(tmp_path):
     assert CsvRows(tmp_path / "data.csv", "b", Peers()).read([range(20)])[1].tolist() == [row % 3 for row in range(20)]
 
 
+def test_a_refusal_in_a_script_names_the_argument(tmp_path):
+    (tmp_path / "data.csv").write_text("label,when\n0,10,5\n1,11,7\n")
+    with refuses("data.csv", "separator="):
+        DataSet("CSV", train_file=tmp_path / "data.csv")
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "part"),
     [

@@ -87,7 +87,7 @@ def test_launches_that_train_shorter_than_they_start_get_more_epochs(
         assert both.add_block(said.append) and both.add_block(said.append) and len(both.blocks) == 2
     assert trained == [30, 150, 150, 30, 30]
     (line,) = (line for line in said if "epochs" in line)
-    says(line, "s in turns: launches", 30, "4 s", 150)
+    says(line, "s interleaved: launches", 30, "4 s", 150)
 
 
 def test_a_variant_writes_its_point_files_by_its_own_entry(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_accounting_in_words() -> None:
     ]
     (fact,) = account_facts(accounts)
     assert fact.value.replace("\u00a0", " ") == (
-        "4.0 node-hours of 2 jobs, processor time 2 h 00 min, memory at most 1.0 GiB in a process, "
+        "4.0 node-hours of 2 jobs, CPU time 2 h 00 min, memory at most 1.0 GiB in a process, "
         "energy 1.0 kWh (of 1 of them); none of 1 job: nothing is known yet"
     )
     none = Account(job="1", scheduler="slurm", launch="a", missing="sacct: Slurm accounting storage is disabled")
@@ -46,9 +46,9 @@ def test_launches_whose_cores_came_nearer_or_went_apart_say_so():
     pairs = ((130.4, 480.0), (480.0, 130.0), (120.0, 140.0), (0.0, 130.0), ())
     runs = [make_run(make_point(2, repeat), core_ns=core_ns) for repeat, core_ns in enumerate(pairs)]
     assert [run.moved for run in runs] == [True, True, False, False, False]
-    assert "2 of 5 launches had ranks whose cores moved" in doubts(runs, launch_frame(runs))[0]
+    assert "2 of 5 launches had ranks whose cores became" in doubts(runs, launch_frame(runs))[0]
     (fact,) = (fact for fact in machine_facts(runs) if fact.name == "Core to core")
-    assert fact.value == "120 to 480 ns there and back, before launches and behind them"
+    assert fact.value == "120 to 480 ns there and back, before and after launches"
 
 
 def launch(ranks, repeat, seconds, *, model="resnet50", gpus=0, waited=()):

@@ -40,7 +40,7 @@ def test_first_sentence_is_the_verdict(page: Text) -> None:
     says(
         str(page),
         "2 ranks train MNIST-DNN 1.60 times as fast as 1 rank (95 % CI",
-        "), efficiency 80 %. 3 launches each (1 of 7 launches invalid and left out). ",
+        "), efficiency 80 %. The interval is over 3 launches each (1 of 7 launches invalid and left out). ",
         "4 ranks on a node like this: about",
     )
 
@@ -50,7 +50,7 @@ def test_every_caption_states_base_seconds_scaling_batch_and_repeats(report: Pat
     assert len(found) == len(FIGURES + CURVES)
     for caption in found:
         text = caption.replace("\u00a0", " ")
-        for fact in ("Base: 1 rank, 2.00 s per epoch", "Strong scaling", "64 rows per rank", "64 to 128 global"):
+        for fact in ("Base: 1 rank, 2.00 s per epoch", "Strong scaling", "64 samples per rank", "64 to 128 global"):
             assert fact in text
         assert "3 launches per point" in text and ("95 % CI" in text or "no interval drawn" in text)
 
@@ -85,7 +85,7 @@ def test_three_launches_give_intervals_in_table_and_caption(tmp_path: Path) -> N
         write_run(tmp_path / "s", make_launch(2, repeat, seconds))
     text = str(Text(write_report(tmp_path / "s", tmp_path / "reports").read_text()))
     assert "2.00 times as fast as 1 rank (95 % CI" in text
-    assert "3 launches per point; bars: 95 % CI over blocks (times: of this session only)." in text
+    assert "3 launches per point; bars: 95 % CI over blocks." in text
     assert "too few" not in text
 
 
@@ -153,7 +153,7 @@ def test_weak_headline_speaks_of_rates() -> None:
     scaling = scale(launch_frame(runs))
     assert scaling is not None
     sentence = sweep_sentences.headline(scaling, make_workload()).replace("\u00a0", " ")
-    assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the rows of 1 rank at 3.20 times the rate")
+    assert sentence.startswith("4 ranks train MNIST-DNN on 4 times the samples of 1 rank at 3.20 times the rate")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_lower_speedup_to_accuracy_has_its_reason(speedup: float, settings: di
     )
     sentence = plain(sweep_sentences.to_accuracy(scaling, make_workload(**settings), [target], 0.9))
     says(sentence, "90.0 % test accuracy", f"{speedup:.2f} times as fast as 1 rank")
-    assert ("is 128 and not 64 (--global-batch 64 holds it)" in sentence) == has_reason
+    assert ("is 128 instead of 64 (--global-batch 64 keeps it)" in sentence) == has_reason
 
 
 def test_a_speedup_with_interference_names_who_lost_more() -> None:
@@ -179,4 +179,4 @@ def test_a_speedup_with_interference_names_who_lost_more() -> None:
     base, last = scaling.points
     for ran_speedup, loser in ((2.4, "1 rank lost"), (1.6, "2 ranks lost")):
         disturbed = replace(scaling, points=(base, replace(last, ran_speedup=ran_speedup)))
-        says(" ".join(sweep_sentences.details(disturbed)), f"Including interference: {ran_speedup:.2f}", loser)
+        says(" ".join(sweep_sentences.details(disturbed)), f"including interference, {ran_speedup:.2f}", loser)

@@ -89,7 +89,7 @@ def test_reasons_carry_the_warnings_of_the_numbers_that_they_explain(tmp_path: P
     answer = explain_answer(found, (), "harness explain")
     assert answer.banners == sweep_warnings(found.loaded, found.scaling)
     said = plain(" ".join(banner.text for banner in answer.banners))
-    assert "1 of 5 launches are invalid" in said and "51,200 of 60,000 training rows" in said
+    assert "1 of 5 launches are invalid" in said and "51,200 of 60,000 training samples" in said
 
 
 def test_what_is_compared_carries_the_warnings_of_its_launches(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_busy_machine_is_waited_for_and_named_and_takes_no_launch(lab: Lab, mo
 
     in_turns = Submission(request=JobRequest(mode="turns"))
     said = lab.run(lab.sweep(repeats=1), submission=in_turns, enough=lambda folder: 2)
-    assert count_said(said, "not waiting any longer: turns") == 1
+    assert count_said(said, "not waiting any longer: rounds") == 1
     assert len(lab.launched()) == 4
 
 

@@ -184,6 +184,13 @@ def test_planted_causes_are_the_dearest_that_is_found() -> None:
     print(f"{5 * len(PLANTED) - len(wrong)} of {5 * len(PLANTED)} planted causes; wrong: {wrong}")
 
 
+def test_threads_of_interleaved_launches_contend_where_a_setting_asks_for_more_than_there_are_cores() -> None:
+    waiting = {"rank": {"queued_share": 0.4}, "run": {"block": "b0"}}
+    for environment, causes in (({}, []), ({"OMP_NUM_THREADS": "16"}, ["thread contention"])):
+        case = Machine(**waiting, **system(environment=environment)).case(np.random.default_rng(1))
+        assert [finding.cause for finding in find_causes([case])] == causes
+
+
 def test_what_took_little_time_does_not_hide_a_rank_that_is_slow_for_another_reason() -> None:
     little = {"rank": {"stolen_share": 0.03, "queued_share": 0.06}, "provenance": {"other_load": 0.06}}
     for seed in range(5):

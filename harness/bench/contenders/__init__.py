@@ -90,7 +90,7 @@ CONTENDERS: dict[str, Contender] = {
         Contender(name="keras-fit", title="Keras fit, 1 rank", script="keras_fit.py", module=True, ranks=1),
         Contender(name="bare", title="bare TensorFlow, 2 ranks", script="bare.py", ranks=2),
         Contender(
-            name="bound", title="bound: bare, then MPI_Allreduce", script="bare.py", ranks=2, options=("allreduce",)
+            name="bound", title="reference: bare, then MPI_Allreduce", script="bare.py", ranks=2, options=("allreduce",)
         ),
         Contender(name="none", title="harness none, 2 ranks", ranks=2),
         Contender(name="gradients", title="harness gradients, 2 ranks", ranks=2, sync="gradients"),

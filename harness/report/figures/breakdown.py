@@ -54,7 +54,7 @@ def breakdowns(view: SweepView) -> Iterator[PageFigure]:
     """Draw the parts of one epoch, and of a whole launch."""
     text = (
         f"The middle half of the launches of {view.subject}, means over ranks. Of a synchronisation call, wait time is "
-        "that for the last rank to enter it, allreduce time the rest; input is drawing the order of rows or waiting "
+        "that for the last rank to enter it, allreduce time the rest; input is drawing the order of samples or waiting "
         "for them; computation is the rest of the slowest rank's epoch."
     )
     yield _breakdown(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)

@@ -15,7 +15,7 @@ from harness.report.svg import draw, mark
 _MOST_LINES = 12
 _MOST_MARKERS = 12
 _TITLES = {"train_loss": "Training loss", "test_loss": "Test loss", "test_accuracy": "Test accuracy"}
-_AGAINST = {"time": "training time (without evaluation)", "samples": "training rows visited"}
+_AGAINST = {"time": "training time (without evaluation)", "samples": "training samples visited"}
 
 
 @figure("learning")
@@ -87,7 +87,7 @@ def draw_curves(axes: Axes, curves: pd.DataFrame, x: str, column: str, labels: M
     if x == "trained_s":
         axes.set_xlabel(f"Training time, without evaluation ({unit})")
     else:
-        axes.set_xlabel("Training rows visited, all ranks together")
+        axes.set_xlabel("Training samples visited, all ranks together")
         axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
 
 

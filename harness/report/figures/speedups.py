@@ -50,7 +50,9 @@ def against_ranks(view: SweepView) -> Iterator[PageFigure]:
     shows = f"Training time of one epoch of {subject}"
     yield _against_ranks(view, "seconds", shows, "Absolute time", f"{shows}, slowest rank, without evaluation.{ideal}")
     ideal = "" if is_single else " Dashed: ideal, the base times the ratio of the ranks."
-    text = f"Samples per second of {subject}, all ranks together: the rows of an epoch over its training time.{ideal}"
+    text = (
+        f"Samples per second of {subject}, all ranks together: the samples of an epoch over its training time.{ideal}"
+    )
     yield _against_ranks(view, "rows_per_second", f"Training throughput of {subject}", "Throughput", text)
 
 
@@ -59,6 +61,8 @@ def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: s
     plot = _Plot(view, column)
     hollow = f" {captions.foreseen(view.extrapolations)}" if view.extrapolations else ""
     conditions = captions.conditions_caption(view.scaling, view.runs)
+    if column in ("seconds", "rows_per_second"):
+        conditions += f" {captions.OF_THIS_SESSION}"
     return PageFigure(
         picture=svg.draw(name, shows, plot.paint, numbers=plot.spoken()),
         title=title,
