@@ -1,6 +1,7 @@
 """A bundle's archive and what it says it holds (``bundle.json``): packed, and unpacked with all checks."""
 
 import contextlib
+import errno
 import gzip
 import platform
 import shutil
@@ -121,6 +122,10 @@ def _unpack(archive: Path, folder: Path) -> None:
         NotADirectoryError,
     ) as error:
         raise UserError(f"'{archive}' is cut, damaged or not an archive of `harness bundle`: {error}") from error
+    except OSError as error:
+        if error.errno != errno.EIO:  # a device, or a broken disk
+            raise
+        raise UserError(f"'{archive}' cannot be read: {error.strerror}") from error
 
 
 def _check_amount(archive: Path, files: int, total_bytes: int) -> None:

@@ -123,3 +123,8 @@ def test_every_cut_is_refused(tmp_path: Path) -> None:
         (tmp_path / "cut.tar.gz").write_bytes(gzip.compress(whole[:length]))
         with pytest.raises(UserError), unpacked(tmp_path / "cut.tar.gz"):
             pass
+
+
+def test_a_file_that_the_system_cannot_read_is_refused() -> None:
+    with refuses("cannot be read"), unpacked(Path("/proc/self/mem")):
+        pass
