@@ -179,7 +179,7 @@ def _open_files() -> set[str]:
     paths = set()
     for entry in os.scandir("/proc/self/fd"):
         try:
-            paths.add(os.readlink(entry.path))
+            paths.add(str(Path(entry.path).readlink()))
         except OSError:  # the one that lists them
             continue
     return paths
@@ -220,7 +220,9 @@ def _arrays(path: Path) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
         yield label, measures(array) if np.issubdtype(array.dtype, np.number) else np.zeros(1)
 
 
-def written_gaps(first: Mapping[str, Written], second: Mapping[str, Written], *, share: float = _SHARE) -> list[WrittenGap]:
+def written_gaps(
+    first: Mapping[str, Written], second: Mapping[str, Written], *, share: float = _SHARE
+) -> list[WrittenGap]:
     """Return where two processes have written something else; numbers may differ by a `share`."""
     gaps = []
     for source in dict.fromkeys((*first, *second)):
