@@ -257,7 +257,7 @@ def _gap(source: str, first: Written, second: Written, share: float) -> WrittenG
 
 
 def _named(files: list[str]) -> str:
-    return ", ".join(f"'{Path(file).name}'" for file in files) or "none of these"
+    return ", ".join(Path(file).name for file in files) or "none more"
 
 
 def _text_excess(first: str, second: str, share: float) -> float:
