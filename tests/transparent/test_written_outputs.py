@@ -14,9 +14,9 @@ from harness.transparent.witness.written_outputs import NAMES, Written, WrittenO
 
 
 @pytest.fixture(scope="module")
-def heard():
+def heard(tmp_path_factory):
     """Return outputs that hear of files; what hears of them stays with Python until the process ends."""
-    outputs = WrittenOutputs()
+    outputs = WrittenOutputs([tmp_path_factory.getbasetemp()])
     standard = sys.stdout
     sys.stdout = SimpleNamespace(write=lambda text: len(text))
     outputs.install()
@@ -128,6 +128,31 @@ def test_what_was_in_a_file_before_is_not_the_scripts(outputs, tmp_path):
         with (tmp_path / "log.txt").open("a") as file:
             file.write(line)
     assert outputs.observe()["the file 'log.txt'"].lines == ("first", "second")
+
+
+def test_caches_hidden_folders_and_files_elsewhere_are_not_results(outputs, tmp_path):
+    for folder in (".cache", "__pycache__"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "made").write_text("once\n")
+    (tmp_path / "new").write_text("moved\n")
+    (tmp_path / "new").replace(tmp_path / ".cache" / "moved")
+    with open(os.devnull, "w") as nothing:  # noqa: PTH123 - as scripts do
+        nothing.write("1\n")
+    assert [name for name in outputs.observe() if "made" in name or "moved" in name] == []
+
+
+def test_a_file_from_before_the_first_step_has_its_text_compared_and_not_its_name(tmp_path, monkeypatch):
+    hooks = []
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=len))
+    monkeypatch.setattr(sys, "addaudithook", hooks.append)
+    outputs = WrittenOutputs([tmp_path])
+    outputs.install()
+    hooks[0]("open", (str(tmp_path / "log"), "w", os.O_WRONLY | os.O_TRUNC))
+    (tmp_path / "log").write_text("0.5\n")
+    written = outputs.observe()
+    assert written == {"the file 'log'": Written(lines=("0.5",))}
+    assert not written_gaps(written, {})
+    assert written_gaps(written, {"the file 'log'": Written(lines=("0.6",))})
 
 
 def test_a_file_that_is_open_still_is_read_to_its_last_line(outputs, tmp_path):

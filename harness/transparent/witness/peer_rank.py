@@ -296,6 +296,8 @@ class PeerRank(NoWitness):
             leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(structure)]
             numeric = [leaf for leaf in leaves if np.issubdtype(leaf.dtype, np.number)]
             names = tuple(f"{place} {number}" for number in range(len(numeric)))
+            if not names:
+                return
             self.take(Observation("prediction", names, np.array([measures(leaf) for leaf in numeric])))
 
     def state(self, place: str) -> None:

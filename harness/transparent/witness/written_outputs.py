@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object in memory
 _PACKAGE = str(Path(__file__).parents[2])
 _ARRAYS = (".npy", ".npz")
+_FILE = "the file"
 NAMES = "the names of written files"
 
 
@@ -56,15 +57,21 @@ class WrittenGap(NamedTuple):
 class WrittenOutputs:
     """Takes note of what the script's own lines print, and of the files that it opens to write.
 
-    Prints count from the first step on (`go_on`), and nothing does between two trainings (`pause`). Lines of other
-    packages that print are left out, as their clocks are not agreed on, and so are threads, whose order is not,
-    temporary files, and what is written by compiled code.
+    Prints and names of files count from the first step on (`go_on`), and nothing does between two trainings (`pause`).
+    Lines of other packages that print are left out, as their clocks are not agreed on, and so are threads, whose order
+    is not, temporary files, and what is written by compiled code.
+
+    Files count in the working directory and the script's folder, or in `folders`: of these the witness has copies of
+    its own, and elsewhere it may see what rank 0 has written. Hidden folders and Python's caches do not count, as a
+    process writes there what it does not find.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self._folders = tuple(folders)
         self._process = os.getpid()
-        self._notes_prints = False
-        self._notes_files = True
+        self._is_begun = False
+        self._is_noting = True
+        self._names: set[str] = set()
         self._printed: dict[str, str] = {}
         self._begins: dict[str, int] = {}  # by file that was opened to write: where this process's own text begins
         self._changed: set[str] = set()  # files that may have changed since they were read
@@ -72,6 +79,7 @@ class WrittenOutputs:
 
     def install(self) -> None:
         """Take note from now on; of files for as long as this process lives."""
+        self._folders = self._folders or (Path.cwd(), Path(sys.argv[0]).absolute().parent)
         original = sys.stdout.write
 
         def write(text: str) -> int:
@@ -83,13 +91,13 @@ class WrittenOutputs:
 
     def go_on(self) -> None:
         """Take note of all: a step is made."""
-        self._notes_prints = True
-        self._notes_files = True
+        self._is_begun = True
+        self._is_noting = True
 
     def pause(self) -> None:
         """Forget all, and take note of nothing."""
-        self._notes_prints = False
-        self._notes_files = False
+        self._is_noting = False
+        self._names.clear()
         self._printed.clear()
         self._begins.clear()
         self._changed.clear()
@@ -98,13 +106,13 @@ class WrittenOutputs:
         return threading.current_thread() is threading.main_thread() and os.getpid() == self._process
 
     def _note_print(self, text: str, frame: Any) -> None:
-        if self._notes_prints and self._is_in_main_thread() and is_own_code(frame.f_code.co_filename):
+        if self._is_begun and self._is_noting and self._is_in_main_thread() and is_own_code(frame.f_code.co_filename):
             source = f"what {Path(frame.f_code.co_filename).name}, line {frame.f_lineno} prints"
             self._printed[source] = self._printed.get(source, "") + text
 
     def _note_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Hear from Python that a file is opened, renamed or temporary."""
-        if not self._notes_files:
+        if not self._is_noting:
             return
         if event == "open":
             path, _, flags = arguments
@@ -119,20 +127,35 @@ class WrittenOutputs:
         if not isinstance(path, str) or not self._is_in_main_thread() or not _is_of_script(sys._getframe(2)):
             return
         file = os.path.abspath(path)  # noqa: PTH100 - as it is, also where a link leads elsewhere
-        if self._is_temporary(file) or Path(file).is_dir():  # an anonymous file in it
+        if self._is_temporary(file) or not self._counts(file) or Path(file).is_dir():  # an anonymous file in it
             return
         if file not in self._begins or flags & os.O_TRUNC:
             self._begins[file] = _size(file) if flags & os.O_APPEND else 0
+        self._note_written(file)
+
+    def _note_written(self, file: str) -> None:
         self._changed.add(file)
+        if self._is_begun:
+            self._names.add(file)
+
+    def _counts(self, file: str) -> bool:
+        """Tell whether the witness has a copy of its own of a file's folder."""
+        path = Path(file)
+        for folder in self._folders:
+            if path.is_relative_to(folder):
+                parts = path.relative_to(folder).parts
+                return not any(part.startswith(".") or part == "__pycache__" for part in parts)
+        return False
 
     def _note_rename(self, source: Any, target: Any) -> None:
         """Take a file that is renamed for one that was written under its new name."""
         if isinstance(source, (str, os.PathLike)) and isinstance(target, (str, os.PathLike)):
             old, new = (os.path.abspath(os.fspath(path)) for path in (source, target))  # noqa: PTH100 - as above
-            if old in self._begins or self._is_temporary(old):
+            if (old in self._begins or self._is_temporary(old)) and self._counts(new):
                 self._begins[new] = self._begins.pop(old, 0)
                 self._changed.discard(old)
-                self._changed.add(new)
+                self._names.discard(old)
+                self._note_written(new)
 
     def _is_temporary(self, file: str) -> bool:
         return any(file.startswith(temporary) for temporary in self._temporary)
@@ -145,11 +168,11 @@ class WrittenOutputs:
             open_files = _open_files()
             for file in sorted(self._changed):
                 is_open = os.path.realpath(file) in open_files
-                written[f"the file '{Path(file).name}'"] = _read(Path(file), self._begins[file], is_open)
+                written[f"{_FILE} '{Path(file).name}'"] = _read(Path(file), self._begins[file], is_open)
                 if not is_open:
                     self._changed.discard(file)
-        if self._begins:
-            written[NAMES] = Written(lines=tuple(sorted(self._begins)))
+        if self._names:
+            written[NAMES] = Written(lines=tuple(sorted(self._names)))
         return written
 
 
@@ -226,6 +249,8 @@ def written_gaps(
     """Return where two processes have written something else; numbers may differ by a `share`."""
     gaps = []
     for source in dict.fromkeys((*first, *second)):
+        if source.startswith(_FILE) and (source not in first or source not in second):
+            continue  # what its name tells is told by the names
         gap = _gap(source, first.get(source, Written()), second.get(source, Written()), share)
         if gap.excess > 1.0:
             gaps.append(gap)
