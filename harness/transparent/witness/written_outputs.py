@@ -21,7 +21,7 @@ from harness.transparent.patch import is_own_code, put
 from harness.transparent.witness.observation import measures
 
 _SHARE = 1e-2  # of a number in a text, or of an array's length, by which it may differ
-_LEAST = 1e-6
+_LEAST = 1e-2  # size of a number that the share is of
 _MOST_CHARACTERS = 65536  # of a text that are compared
 _MOST_BYTES = 2**24  # of a file of arrays that is compared
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -273,7 +273,7 @@ def _gap(source: str, first: Written, second: Written, share: float) -> WrittenG
         if excess > worst.excess:
             worst = WrittenGap(source, excess, (ours.strip()[:80], theirs.strip()[:80]))
     for name, measured in first.arrays.items():
-        allowed = share * max(abs(measured[0]), abs(second.arrays[name][0])) + _LEAST
+        allowed = share * max(abs(measured[0]), abs(second.arrays[name][0]), _LEAST)
         excess = _excess(measured, second.arrays[name], allowed)
         if excess > worst.excess:
             values = (f"{name} of length {measured[0]:.6g}", f"{second.arrays[name][0]:.6g}")
@@ -298,7 +298,7 @@ def _text_excess(first: str, second: str, share: float) -> float:
         return 0.0
     numbers = np.array(texts, np.float64)
     digits = np.array([max(map(_last_digit, pair)) for pair in texts])
-    return _excess(numbers[:, 0], numbers[:, 1], share * np.abs(numbers).max(1) + digits + _LEAST)
+    return _excess(numbers[:, 0], numbers[:, 1], share * np.maximum(np.abs(numbers).max(1), _LEAST) + digits)
 
 
 def _last_digit(number: str) -> float:
