@@ -47,7 +47,7 @@ def text_gaps(ours, theirs, share=1e-2):
         ("(16, 10)", "(32, 10)"),
         ("one line", "one line\nand another"),
         ("kept", "not kept"),
-        ("0.0004", "0.0002"),
+        ("0.0009", "0.0004"),
     ],
 )
 def test_other_texts_are_found(ours, theirs):
