@@ -148,11 +148,11 @@ def test_a_file_from_before_the_first_step_has_its_text_compared_and_not_its_nam
     outputs = WrittenOutputs([tmp_path])
     outputs.install()
     hooks[0]("open", (str(tmp_path / "log"), "w", os.O_WRONLY | os.O_TRUNC))
-    (tmp_path / "log").write_text("0.5\n")
+    (tmp_path / "log").write_text("0.51\n")
     written = outputs.observe()
-    assert written == {"the file 'log'": Written(lines=("0.5",))}
+    assert written == {"the file 'log'": Written(lines=("0.51",))}
     assert not written_gaps(written, {})
-    assert written_gaps(written, {"the file 'log'": Written(lines=("0.6",))})
+    assert written_gaps(written, {"the file 'log'": Written(lines=("0.66",))})
 
 
 def test_a_file_that_is_open_still_is_read_to_its_last_line(outputs, tmp_path):
