@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from harness.base.files import write_atomic
 from harness.transparent.witness.written_outputs import NAMES, Written, WrittenOutputs, written_gaps
 
 
@@ -128,6 +129,11 @@ def test_what_was_in_a_file_before_is_not_the_scripts(outputs, tmp_path):
         with (tmp_path / "log.txt").open("a") as file:
             file.write(line)
     assert outputs.observe()["the file 'log.txt'"].lines == ("first", "second")
+
+
+def test_what_the_harness_writes_is_not_the_scripts(outputs, tmp_path):
+    write_atomic(tmp_path / "long-0", "waiting")
+    assert not outputs.observe()
 
 
 def test_caches_hidden_folders_and_files_elsewhere_are_not_results(outputs, tmp_path):

@@ -112,21 +112,21 @@ class WrittenOutputs:
 
     def _note_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Hear from Python that a file is opened, renamed or temporary."""
-        if not self._is_noting:
+        if not self._is_noting or not self._is_in_main_thread():
             return
         if event == "open":
             path, _, flags = arguments
-            if flags & (os.O_WRONLY | os.O_RDWR) and isinstance(path, (str, os.PathLike)):
-                self._note_file(os.fspath(path), flags)
-        elif event == "os.rename":
+            if flags & (os.O_WRONLY | os.O_RDWR) and _is_of_script(sys._getframe(1)):
+                self._note_file(path, flags)
+        elif event == "os.rename" and _is_of_script(sys._getframe(1)):
             self._note_rename(*arguments[:2])
         elif event in ("tempfile.mkstemp", "tempfile.mkdtemp"):
             self._temporary.append(str(arguments[0]))
 
-    def _note_file(self, path: str | bytes, flags: int) -> None:
-        if not isinstance(path, str) or not self._is_in_main_thread() or not _is_of_script(sys._getframe(2)):
+    def _note_file(self, path: Any, flags: int) -> None:
+        if not isinstance(path, (str, os.PathLike)):  # a descriptor
             return
-        file = os.path.abspath(path)  # noqa: PTH100 - as it is, also where a link leads elsewhere
+        file = _absolute(path)
         if self._is_temporary(file) or not self._counts(file) or Path(file).is_dir():  # an anonymous file in it
             return
         if file not in self._begins or flags & os.O_TRUNC:
@@ -149,13 +149,12 @@ class WrittenOutputs:
 
     def _note_rename(self, source: Any, target: Any) -> None:
         """Take a file that is renamed for one that was written under its new name."""
-        if isinstance(source, (str, os.PathLike)) and isinstance(target, (str, os.PathLike)):
-            old, new = (os.path.abspath(os.fspath(path)) for path in (source, target))  # noqa: PTH100 - as above
-            if (old in self._begins or self._is_temporary(old)) and self._counts(new):
-                self._begins[new] = self._begins.pop(old, 0)
-                self._changed.discard(old)
-                self._names.discard(old)
-                self._note_written(new)
+        old, new = _absolute(source), _absolute(target)
+        if (old in self._begins or self._is_temporary(old)) and self._counts(new):
+            self._begins[new] = self._begins.pop(old, 0)
+            self._changed.discard(old)
+            self._names.discard(old)
+            self._note_written(new)
 
     def _is_temporary(self, file: str) -> bool:
         return any(file.startswith(temporary) for temporary in self._temporary)
@@ -174,6 +173,10 @@ class WrittenOutputs:
         if self._names:
             written[NAMES] = Written(lines=tuple(sorted(self._names)))
         return written
+
+
+def _absolute(path: Any) -> str:
+    return os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as it is, also where a link leads elsewhere
 
 
 def _is_of_script(frame: Any) -> bool:
