@@ -15,7 +15,7 @@ import tensorflow as tf
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
-from harness.transparent.witness import Alone, NoWitness, PeerRank, observed_rank
+from harness.transparent.witness import Alone, NoWitness, PeerRank, observed_rank, witness_process
 from harness.transparent.witness.observation import Observation, compared, measures
 from harness.transparent.witness.observed_rank import ObservedRank
 from harness.transparent.witness.observed_state import ObservedState, VariableKey, VariableKind
@@ -619,6 +619,18 @@ def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):
     witness.gradients([tf.constant([1.0])], [tf.Variable([1.0])])
     witness.reads()
     assert witness.ends == [None]
+
+
+def test_its_session_has_the_lowest_priority_between_two_trainings(pair, monkeypatch, tmp_path):
+    monkeypatch.setattr(witness_process, "_SESSION", tmp_path / "autogroup")
+    monkeypatch.setattr(os, "setpriority", lambda *_: None)  # no test gets its own priority back
+    _, witness = pair
+    witness.begins()
+    assert not (tmp_path / "autogroup").exists()
+    witness.rest()
+    assert (tmp_path / "autogroup").read_text() == "19"
+    witness.begins()
+    assert (tmp_path / "autogroup").read_text() == "0"
 
 
 def test_the_environment_asks_for_other_roundings(monkeypatch):
