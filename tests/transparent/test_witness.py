@@ -622,7 +622,7 @@ def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):
 
 
 def test_its_session_has_the_lowest_priority_between_two_trainings(pair, monkeypatch, tmp_path):
-    monkeypatch.setattr(witness_process, "_SESSION", tmp_path / "autogroup")
+    monkeypatch.setattr(witness_process, "SESSION", tmp_path / "autogroup")
     monkeypatch.setattr(os, "setpriority", lambda *_: None)  # no test gets its own priority back
     _, witness = pair
     witness.begins()

@@ -2,8 +2,8 @@
 
 Rank 0 starts it, and compares the averaged gradients of the first steps of each training, the numbers that these steps
 return, the script's variables and what it prints and writes with the witness's. The comparison needs no knowledge of
-what a script does: it shows whatever trains differently on parts of a batch than on whole batches. `NoWitness` is the interface, and what a launch without a witness
-has.
+what a script does: it shows whatever trains differently on parts of a batch than on whole batches. `NoWitness` is the
+interface, and what a launch without a witness has.
 """
 
 from harness.transparent.witness.observed_rank import start_witness

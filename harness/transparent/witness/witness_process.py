@@ -19,7 +19,7 @@ _REST_S = 30.0  # that it goes on without anything to compare
 _LOWEST = 19
 # Linux divides a desktop's time by sessions first (sched_autogroup), and the witness has a session of its own: the
 # priorities of its threads count only among each other there.
-_SESSION = Path("/proc/self/autogroup")
+SESSION = Path("/proc/self/autogroup")
 
 
 class WitnessProcess(PeerRank):
@@ -101,7 +101,7 @@ class WitnessProcess(PeerRank):
 def _set_session_priority(priority: int) -> None:
     """Set the priority of this process's session, where the kernel has one; 19 is the lowest."""
     with contextlib.suppress(OSError):
-        _SESSION.write_text(str(priority))
+        SESSION.write_text(str(priority))
 
 
 def enter() -> tuple[WitnessProcess, tuple[Any, ...]]:
