@@ -28,7 +28,7 @@ from harness.transparent.private_files import WITNESS
 from harness.transparent.witness.observation import Beginning, Observation, compared
 from harness.transparent.witness.observed_state import ObservedState, StateGap, VariableKey, state_gaps
 from harness.transparent.witness.peer_rank import NUDGES, SCRIPT_END, Observed, PeerRank
-from harness.transparent.witness.written_outputs import WrittenGap, written_gaps
+from harness.transparent.witness.written_outputs import written_gaps
 
 # Differences that are allowed, as shares: of a gradient's length in float32 and in types of 16 bits, and of a number.
 _ROUNDING = 3e-3
@@ -260,7 +260,8 @@ class ObservedRank(PeerRank):
         differing = {gap.source: gap.excess for gap in others}
         for gap in gaps:
             if gap.excess > differing.get(gap.source, 0.0):
-                self._end_all(_written_sentence(gap))
+                ours, theirs = gap.values
+                self._end_all(f"{gap.source}: '{ours}', and not '{theirs}' as one process writes")
         self._undetermined |= {*differing}
 
     def script_end(self) -> None:
@@ -366,11 +367,6 @@ class ObservedRank(PeerRank):
             return Note(code=NoteCode.WITNESS_SAW_NOTHING)
         values = {"steps": self._agreed, "trainings": len(self._trainings), "gap": self._greatest_gap}
         return Note(code=NoteCode.WITNESS_AGREED, values=values)
-
-
-def _written_sentence(gap: WrittenGap) -> str:
-    """Return what differs of what a script writes, as the begin of a sentence."""
-    return f"{gap.source}: '{gap.values[0]}', and not '{gap.values[1]}' as one process writes"
 
 
 def _main_frame() -> Any:

@@ -149,7 +149,8 @@ class WrittenOutputs:
 
     def _note_rename(self, source: Any, target: Any) -> None:
         """Take a file that is renamed for one that was written under its new name."""
-        old, new = _absolute(source), _absolute(target)
+        old = _absolute(source)
+        new = _absolute(target)
         if (old in self._begins or self._is_temporary(old)) and self._counts(new):
             self._begins[new] = self._begins.pop(old, 0)
             self._changed.discard(old)
@@ -292,9 +293,9 @@ def _text_excess(first: str, second: str, share: float) -> float:
     """Return how far the numbers of two lines are apart, as a multiple of what is allowed; infinite for other words."""
     if first == second:
         return 0.0
-    first, second = _ADDRESS.sub("", first), _ADDRESS.sub("", second)
-    words, other_words = ([" ".join(word.split()) for word in _NUMBER.split(text)] for text in (first, second))
-    if words != other_words:
+    first = _ADDRESS.sub("", first)
+    second = _ADDRESS.sub("", second)
+    if _words(first) != _words(second):
         return math.inf
     texts = list(zip(_NUMBER.findall(first), _NUMBER.findall(second), strict=True))
     if not texts:
@@ -302,6 +303,11 @@ def _text_excess(first: str, second: str, share: float) -> float:
     numbers = np.array(texts, np.float64)
     digits = np.array([max(map(_last_digit, pair)) for pair in texts])
     return _excess(numbers[:, 0], numbers[:, 1], share * np.maximum(np.abs(numbers).max(1), _LEAST) + digits)
+
+
+def _words(text: str) -> list[str]:
+    """Return what stands between the numbers of a text, with plain blanks."""
+    return [" ".join(part.split()) for part in _NUMBER.split(text)]
 
 
 def _last_digit(number: str) -> float:
