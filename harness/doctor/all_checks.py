@@ -38,7 +38,7 @@ from harness.datasets import data_folder, dataset_info, dataset_names
 from harness.schema.layout import Layout
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import find_site
-from harness.transparent.private_files import PERMISSIONS, namespace_refusal
+from harness.transparent.private_files import PERMISSIONS, namespace_refusal, shared_files_words
 
 # A line of the doctor's table.
 
@@ -208,7 +208,7 @@ def check_rank_files() -> Diagnostic:
     return warning(
         "files of ranks",
         f"no file tree for each rank of a script: {refusal}",
-        f"{PERMISSIONS}; or run scripts with {setting('shared_files', True)}, or on one rank",
+        f"{PERMISSIONS}; or run scripts with {shared_files_words()}, or on one rank",
     )
 
 

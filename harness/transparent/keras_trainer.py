@@ -319,8 +319,12 @@ class Trainers:
 
     def _predict(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Predict everything on every rank: a script goes on with all of the predictions."""
+        is_of_script = not self._runtime.in_trainer
         with self._runtime.trainer(), self._runtime.quietly():
-            return original(*args, **kwargs)
+            predictions = original(*args, **kwargs)
+        if is_of_script:
+            self._runtime.witness.arrays("predict", predictions)
+        return predictions
 
     def _on_batch(
         self,

@@ -174,6 +174,7 @@ class Session:
         if status:
             raise RunError(str(status))
         Refusals.check()
+        self.witness.script_end()
         if not self.witness.is_witness:
             self._finish()
         self._watch.stop()

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from harness.transparent.dataset_loop import DatasetLoop
-from harness.transparent.patch import replace, script_place
+from harness.transparent.patch import put, replace, script_place
 from harness.transparent.runtime import Runtime
 
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
@@ -24,8 +24,48 @@ _LIBRARIES = (
 )
 
 
+class NotedShape(tf.TensorShape):
+    """The shape of a tensor of a batch's rows: `note` is called with the frame that asks for their number."""
+
+    def __init__(self, shape: tf.TensorShape, note: Callable[[Any], None]) -> None:
+        super().__init__(shape)
+        self._note = note
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what TensorFlow returns."""
+        dimensions = range(self.rank)[key]
+        if dimensions == 0 or (isinstance(dimensions, range) and 0 in dimensions):
+            self._note(sys._getframe(1))
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Any:
+        """Return what TensorFlow returns."""
+        self._note(sys._getframe(1))
+        return super().__iter__()
+
+    def __str__(self) -> str:
+        """Return what TensorFlow returns."""
+        self._note(sys._getframe(1))
+        return str(super().__str__())
+
+    def __repr__(self) -> str:
+        """Return what TensorFlow returns."""
+        self._note(sys._getframe(1))
+        return str(super().__repr__())
+
+    def as_list(self) -> list[int]:
+        """Return what TensorFlow returns."""
+        self._note(sys._getframe(1))
+        return list(super().as_list())
+
+    def num_elements(self) -> int:
+        """Return what TensorFlow returns."""
+        self._note(sys._getframe(1))
+        return int(super().num_elements())
+
+
 class TakenValues:
-    """Replaces what hands values of TensorFlow over to Python: `numpy`, which `float` and formats use, and `len`.
+    """Replaces what hands values of TensorFlow to Python: `numpy`, which `float` and formats use, `len` and `shape`.
 
     A single number that the script takes while it has a divided batch is the mean over all ranks' rows, or their sum
     where the trial has seen that. One without fractions is the sum, or the rank's own. A truth value is rank 0's: all
@@ -44,6 +84,8 @@ class TakenValues:
         replace(ops._EagerTensorBase, "_numpy", ("self",), self._value)
         replace(ops._EagerTensorBase, "__len__", ("self",), self._rows)
         replace(tf.Tensor, "__iter__", ("self",), self._rows)
+        shape = ops._EagerTensorBase.shape.fget
+        put(ops._EagerTensorBase, "shape", property(lambda tensor: self._shape(shape(tensor))))
 
     def begin_batch(self) -> None:
         """Take note that the loop takes its next batch."""
@@ -54,6 +96,16 @@ class TakenValues:
         if self._goes_on() and isinstance(tensor, ops.EagerTensor) and tensor.shape.rank:
             self._note_rows(int(tensor.shape[0]), sys._getframe(2))
         return original(tensor)
+
+    def _shape(self, shape: tf.TensorShape) -> tf.TensorShape:
+        """Return the `shape` of a tensor; in a loop's first batch, one that sees whether the script asks for rows."""
+        loop = self._runtime.loop
+        if loop is None or not loop.is_observed or loop.why_whole or not self._goes_on() or not shape.rank:
+            return shape
+        if _script_line(sys._getframe(2)) is None:
+            return shape
+        rows = int(shape[0])
+        return NotedShape(shape, lambda frame: self._note_rows(rows, frame))
 
     def _value(self, original: Callable[..., Any], tensor: Any) -> Any:
         """Return the value of `tensor` as the script gets it: a single number of a divided batch is of all ranks."""

@@ -36,7 +36,7 @@ def test_the_launcher_tells_the_rank(monkeypatch, no_launcher):
 
 def test_a_launch_in_which_one_rank_has_no_tree_is_refused():
     check_trees(["", ""])
-    with refuses("of a user namespace", "uid_map", "--shared-files"):
+    with refuses("of a user namespace", "uid_map", "--shared-files --unjudged"):
         check_trees(["", "uid_map of a user namespace: Operation not permitted"])
 
 

@@ -40,6 +40,7 @@ TOGETHER = {
         "training-clipped-by-row",
         "training-clock",
         "training-signal",
+        "observed-losses-appended",
     ),
     "computed whole": (
         "model-rows-operation",
@@ -58,6 +59,7 @@ TOGETHER = {
         "observed-rows-printed",
         "observed-rows-drawn-otherwise",
         "observed-rows-drawn-eagerly",
+        "observed-rows-of-shape",
         "take-arrays-rows-masked",
     ),
     "sessions": ("session-gradients-clipped", "session-dropout"),
@@ -65,6 +67,7 @@ TOGETHER = {
 """Scripts that one launch runs one after the other, by what they have in common."""
 SOME = (
     "observed-class-counts",
+    "observed-numpy-printed",
     "observed-mixed-later",
     "observed-witness-left",
     "session-rows-masked",
@@ -100,6 +103,7 @@ MORE = (
     "training-test-step-adds-up",
     "arrays-dropout",
     "surroundings-unused-horovod",
+    "observed-process-printed",
 )
 """Scripts of kinds of which those above have another, or whose parts have tests without ranks: a campaign."""
 # What every rank computes whole, beside the scripts whose names have `rows-`.

@@ -1,5 +1,6 @@
 """What a loop takes out of TensorFlow: numbers of all ranks' rows, and whole batches for a loop that takes rows."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -30,13 +31,29 @@ def script(monkeypatch, **of_loop):
     runtime.loop = DatasetLoop(dataset=None, lines=(), **{"batch": BATCH, **of_loop})
     runtime.rows.present_rows = 4
     runtime.witness = Observer()
-    for owner, name in ((ops._EagerTensorBase, "_numpy"), (ops._EagerTensorBase, "__len__"), (tf.Tensor, "__iter__")):
+    eager = ops._EagerTensorBase
+    for owner, name in ((eager, "_numpy"), (eager, "__len__"), (eager, "shape"), (tf.Tensor, "__iter__")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back at the end
     TakenValues(runtime).install()
     return runtime
 
 
-@pytest.mark.parametrize("take", [len, list, lambda rows: rows.numpy(), lambda rows: rows[:, 0].numpy()])
+@pytest.mark.parametrize(
+    "take",
+    [
+        len,
+        list,
+        lambda rows: rows.numpy(),
+        lambda rows: rows[:, 0].numpy(),
+        lambda rows: rows.shape[0],
+        lambda rows: rows.shape[-2],
+        lambda rows: rows.shape[:1],
+        lambda rows: rows.shape.as_list(),
+        lambda rows: [*rows.shape],
+        lambda rows: f"{rows.shape}",
+        lambda rows: np.shape(rows)[0],
+    ],
+)
 def test_a_loop_that_takes_rows_of_its_first_batch_is_noted(take, monkeypatch):
     runtime = script(monkeypatch)
     take(BATCH)
@@ -44,7 +61,17 @@ def test_a_loop_that_takes_rows_of_its_first_batch_is_noted(take, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "take", [lambda rows: float(rows[0, 0]), lambda rows: rows[0].numpy(), lambda rows: tf.transpose(rows).numpy()]
+    "take",
+    [
+        lambda rows: float(rows[0, 0]),
+        lambda rows: rows[0].numpy(),
+        lambda rows: tf.transpose(rows).numpy(),
+        lambda rows: rows.shape[1],
+        lambda rows: rows.shape[1:],
+        lambda rows: tf.transpose(rows).shape[0],
+        lambda rows: tf.zeros(rows.shape),
+        lambda rows: tf.reshape(rows, rows.shape).shape.rank,
+    ],
 )
 def test_a_loop_that_takes_anything_else_is_not(take, monkeypatch):
     runtime = script(monkeypatch)

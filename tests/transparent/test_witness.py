@@ -16,12 +16,13 @@ import tensorflow as tf
 from harness.base.cores import usable_cores
 from harness.base.errors import UserError
 from harness.schema.record_notes import Note, NoteCode
-from harness.transparent.witness import Alone, NoWitness, PeerRank, observed_rank
+from harness.transparent.witness import Alone, NoWitness, PeerRank, observed_rank, witness_process
 from harness.transparent.witness.observation import Observation, compared, measures
 from harness.transparent.witness.observed_rank import ObservedRank
 from harness.transparent.witness.observed_state import ObservedState, VariableKey, VariableKind
-from harness.transparent.witness.peer_rank import NUDGES
+from harness.transparent.witness.peer_rank import NUDGES, SCRIPT_END
 from harness.transparent.witness.witness_process import WitnessProcess
+from harness.transparent.witness.written_outputs import Written, WrittenOutputs
 from tests.labs.alike_ranks import alike_runtime
 from tests.labs.sentences import says
 from tests.mpi.launch import PROGRAMS, run_ranks, warm_python
@@ -303,6 +304,7 @@ class Launch:
         self.witnesses = []
         self.runtime = alike_runtime()
         monkeypatch.setattr(observed_rank, "abort", self._abort)
+        monkeypatch.setattr(WrittenOutputs, "install", lambda outputs: None)  # it would hear of this process's files
         self.rank = ObservedRank(self.runtime.world, self._spawn, 3, patience_s)
         self.rank.install(self.runtime)
 
@@ -394,6 +396,68 @@ def test_a_variable_that_the_script_alone_does_not_have_twice_is_left_out(launch
         launch.rank.take(state(value))
     assert not launch.rank.has_ended
     assert len(launch.witnesses) == 2  # one that rounds otherwise was asked once
+
+
+def printed(text):
+    return ObservedState("step", {}, {}, {"what train.py, line 3 prints": Written(lines=(text,))})
+
+
+def test_equal_texts_say_nothing(launch):
+    launch.send(printed("loss 0.51"))
+    launch.rank.take(printed("loss 0.51"))
+    assert not launch.rank.has_ended
+    assert len(launch.witnesses) == 1
+
+
+def test_another_text_ends_all_ranks(launch):
+    launch.again = printed("seen 32")
+    launch.send(printed("seen 32"))
+    with pytest.raises(UserError):
+        launch.rank.take(printed("seen 16"))
+    (error,) = launch.errors
+    assert says(error, "train.py, line 3", "seen 16", "seen 32")
+
+
+def test_a_text_that_the_script_alone_does_not_print_twice_is_left_out(launch):
+    launch.again = printed("process 4006")
+    for number in (1234, 5678):
+        launch.send(printed("process 2003"))
+        launch.rank.take(printed(f"process {number}"))
+    assert not launch.rank.has_ended
+    assert len(launch.witnesses) == 2  # one that rounds otherwise was asked once
+
+
+def test_what_a_script_leaves_at_its_end_is_compared_if_the_witness_comes_there(monkeypatch):
+    launch, kernel = Launch(monkeypatch, patience_s=1.0), tf.Variable([1.0])
+    launch.send(observation(1.0))
+    monkeypatch.setattr(launch.rank, "observed_state", lambda place: printed("seen 16")._replace(place=place))
+    launch.rank.script_end()  # nothing is trained yet
+    launch.send(Observation("gradient", (kernel.name,), np.array([measures([1.0])]), training=0))
+    launch.rank.gradients([tf.ones([1])], [kernel], None, "training")
+    launch.rank.script_end()  # the witness does not come
+    assert not launch.rank.has_ended
+    launch.again = printed("seen 32")._replace(place=SCRIPT_END)
+    launch.send(launch.again)
+    with pytest.raises(UserError):
+        launch.rank.script_end()
+
+
+@pytest.mark.parametrize(("value", "agree"), [(1.005, True), (1.5, False)])
+def test_predictions_are_compared(launch, value, agree):
+    launch.again = observation(1.0, kind="prediction")
+    launch.send(observation(1.0, kind="prediction"))
+    with contextlib.nullcontext() if agree else pytest.raises(UserError):
+        launch.rank.take(observation(value, kind="prediction"))
+
+
+def test_arrays_are_looked_at_once_a_step_is_made():
+    observer, kernel = Observer(steps=2), tf.Variable([1.0], name="kernel")
+    observer.arrays("predict", np.ones([3, 2]))
+    observer.gradients([tf.ones([1])], [kernel], None, "training")
+    observer.arrays("predict", {"one": np.ones([4]), "words": np.array(["a"])})
+    observer.arrays("predict", np.array(["a"]))
+    _, prediction = observer.observations
+    assert (prediction.kind, prediction.names, prediction.measures[0, 0]) == ("prediction", ("predict 0",), 2.0)
 
 
 def test_variables_are_looked_at_after_the_steps_whose_gradients_are():
@@ -604,6 +668,18 @@ def test_it_ends_when_the_script_reads_what_it_may_have_trained(pair):
     witness.gradients([tf.constant([1.0])], [tf.Variable([1.0])])
     witness.reads()
     assert witness.ends == [None]
+
+
+def test_its_session_has_the_lowest_priority_between_two_trainings(pair, monkeypatch, tmp_path):
+    monkeypatch.setattr(witness_process, "SESSION", tmp_path / "autogroup")
+    monkeypatch.setattr(os, "setpriority", lambda *_: None)  # no test gets its own priority back
+    _, witness = pair
+    witness.begins()
+    assert not (tmp_path / "autogroup").exists()
+    witness.rest()
+    assert (tmp_path / "autogroup").read_text() == "19"
+    witness.begins()
+    assert (tmp_path / "autogroup").read_text() == "0"
 
 
 def test_the_environment_asks_for_other_roundings(monkeypatch):

@@ -21,11 +21,14 @@ _RTOL = 1e-2
 _LOOPS = ("compiled loop", "eager loop", "loop over arrays")
 _TRAININGS = ("fit", "fit of a data set", "own train_step", "train_on_batch", *_LOOPS)
 _IN_STEPS = ("tf.print", "py_function", "rows in the step")
-_OUTSIDE = ("float", "numpy", "item", "format", "len", "print", "eager sum")
-_IN_FIT = ("history", "callback", "metric object")
+_OUTSIDE = (
+    *("float", "numpy", "item", "format", "len", "shape", "print", "eager sum", "predictions"),
+    *("NumPy printed", "NumPy kept"),
+)
+_IN_FIT = ("history", "callback", "metric object", "predictions")
 TOGETHER = 6
 """Scripts of one launch."""
-UNJUDGED: tuple[str, ...] = ()
+UNJUDGED = ("NumPy kept",)
 """How numbers leave TensorFlow where the witness does not look: drawn in campaigns only."""
 
 
@@ -83,7 +86,7 @@ def draw(seed: int, *, judged: bool = False, ends: bool = True) -> Habits:
         loss=pick("mean", "mean", "huber", "sum", "masked", "variance"),
         layers=pick("plain", "plain", "normalised", "dropout", "two inputs' product"),
         randomness=pick("none", "shuffled rows", "generator in Python", "noise", "seed again"),
-        files=pick("none", "csv", "json", "npz", "sqlite", "weights"),
+        files=pick("none", "csv", "open log", "json", "renamed json", "npz", "sqlite", "weights"),
         exceptions=pick("none", "none", "trial may fail", "finally", "suppressed at the end"),
         code=pick("plain", "plain", "exec", "argparse", "class"),
         end=pick("last line", "last line", "sys.exit", "os._exit", "quit in a function") if ends else "last line",
@@ -181,6 +184,17 @@ _FILES = {
         'with open(f"{LOG}-{self.trial}.json", "w") as file:\n            json.dump(self.numbers, file)',
         'with open(f"{LOG}-{self.trial}.json") as file:\n            return json.load(file)',
     ),
+    "open log": (
+        'self.log = open(f"{LOG}-{trial}.log", "a")',
+        "print(epoch, value, file=self.log, flush=True)",
+        'return [float(line.split()[1]) for line in open(f"{LOG}-{self.trial}.log")]',
+    ),
+    "renamed json": (
+        "",
+        'with open(f"{LOG}-{self.trial}.new", "w") as file:\n            json.dump(self.numbers, file)\n'
+        '        os.replace(f"{LOG}-{self.trial}.new", f"{LOG}-{self.trial}.json")',
+        'with open(f"{LOG}-{self.trial}.json") as file:\n            return json.load(file)',
+    ),
     "npz": (
         "",
         'np.savez(f"{LOG}-{self.trial}.npz", numbers=np.array(self.numbers))',
@@ -271,6 +285,7 @@ _LOOP = """{step}
 _FIT = """
     class AfterEpoch(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
+            {predicts}
             self.model.stop_training = after_epoch(epoch, {value})
 
     {own_step}
@@ -315,7 +330,11 @@ _TAKEN = {
     "item": "total += np.asarray(loss).item()",
     "format": 'total += float(f"{loss:.6f}")',
     "len": "total += float(loss); seen.extend([0.0] * (len(rows) // 8))",
+    "shape": "total += float(loss); seen.extend([0.0] * (rows.shape[0] // 8))",
     "print": 'print("step", count, loss); total += float(loss)',
+    "predictions": "total += float(loss); seen.append(float(model.predict(rows, verbose=0).sum()))",
+    "NumPy printed": 'print("rows", np.sum(rows)); total += float(loss)',
+    "NumPy kept": "total += float(loss); seen.append(float(np.sum(rows)))",
     "eager sum": "total += float(tf.reduce_sum(tf.abs(model(rows)))) / ROWS",
 }
 _NOISE = "rows = rows + tf.random.normal(tf.shape(rows), stddev=0.01, seed=3)"
@@ -369,8 +388,10 @@ def _body(habits: Habits) -> str:
     own_step = _OWN_STEP.format(noise=noise, inside=inside) if habits.training == "own train_step" else ""
     of_set = habits.training == "fit of a data set"
     value = "float(self.model.metrics[0].result())" if habits.leaves == "metric object" else 'float(logs["loss"])'
+    predicts = "seen.append(float(self.model.predict(x[:BATCH], verbose=0).sum()))"
     return _FIT.format(
         value=value,
+        predicts=predicts if habits.leaves == "predictions" else "",
         own_step=own_step,
         metrics=None if own_step else ["mae"],  # a step of the script's own updates none
         data=tensors if of_set else "",

@@ -16,6 +16,7 @@ from harness.transparent.private_files.file_mechanism import (
     namespace_refusal,
     rank_by_environment,
     refused_write,
+    shared_files_words,
 )
 from harness.transparent.private_files.script_imports import sees_ranks
 
@@ -32,4 +33,5 @@ __all__ = [
     "rank_by_environment",
     "refused_write",
     "sees_ranks",
+    "shared_files_words",
 ]

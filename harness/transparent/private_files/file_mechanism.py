@@ -130,6 +130,11 @@ def _try_tree(answer: int) -> NoReturn:
         os._exit(code)
 
 
+def shared_files_words() -> str:
+    """Return by which switches all ranks write the real files: no witness runs then, which `harness run` asks about."""
+    return f"--shared-files --unjudged (in a sweep {setting('shared_files', True)})"
+
+
 def check_trees(refusals: Sequence[str]) -> None:
     """Check that every rank above 0 has its tree; `refusals` say why not, empty where one has.
 
@@ -140,8 +145,7 @@ def check_trees(refusals: Sequence[str]) -> None:
     if refusal:
         raise UserError(
             f"ranks above 0 have no file tree of their own here ({refusal}): {PERMISSIONS}, let all ranks write the "
-            f"real files, as plain mpirun does, by {setting('shared_files', True)}, or run the script with "
-            "-n 1"
+            f"real files, as plain mpirun does, by {shared_files_words()}, or run the script with -n 1"
         )
 
 
@@ -153,7 +157,7 @@ def refused_write(rank: int, error: BaseException) -> UserError | None:
     return UserError(
         f"rank {rank} cannot write '{error.filename}' in its own file tree ({error.strerror}): what it changes is "
         f"copied into '{tempfile.gettempdir()}', so set TMPDIR to a folder with room for it, keep to folders that are "
-        "not read-only for ranks above 0, or let all ranks write the real files by --shared-files"
+        f"not read-only for ranks above 0, or let all ranks write the real files by {shared_files_words()}"
     )
 
 

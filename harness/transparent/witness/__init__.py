@@ -1,9 +1,9 @@
 """The witness: one more process, which runs the script alone and undivided at the same time as the ranks.
 
-Rank 0 starts it, and compares the averaged gradients of the first steps of each training, and the numbers that these
-steps return, with the witness's. The comparison needs no knowledge of what a script does: it shows whatever trains
-differently on parts of a batch than on whole batches. `NoWitness` is the interface, and what a launch without a witness
-has.
+Rank 0 starts it, and compares the averaged gradients of the first steps of each training, the numbers that these steps
+return, the script's variables and what it prints and writes with the witness's. The comparison needs no knowledge of
+what a script does: it shows whatever trains differently on parts of a batch than on whole batches. `NoWitness` is the
+interface, and what a launch without a witness has.
 """
 
 from harness.transparent.witness.observed_rank import start_witness

@@ -28,7 +28,8 @@ from harness.transparent.patch import script_place
 from harness.transparent.private_files import WITNESS, enter_as_witness
 from harness.transparent.witness.observation import Beginning, Observation, compared
 from harness.transparent.witness.observed_state import ObservedState, StateGap, VariableKey, state_gaps
-from harness.transparent.witness.peer_rank import NUDGES, Observed, PeerRank
+from harness.transparent.witness.peer_rank import NUDGES, SCRIPT_END, Observed, PeerRank
+from harness.transparent.witness.written_outputs import written_gaps
 
 # Differences that are allowed, as shares: of a gradient's length in float32 and in types of 16 bits, and of a number.
 _ROUNDING = 3e-3
@@ -75,6 +76,7 @@ class ObservedRank(PeerRank):
         self._shared: list[Any] = []
         self._greatest_gap = 0.0
         self._magnified: set[VariableKey] = set()  # that the script alone does not have twice either
+        self._undetermined: set[str] = set()  # sources of what it does not write twice either
         self._longest: dict[tuple[str, ...], float] = {}  # the greatest length of gradients, by their variables
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -98,6 +100,7 @@ class ObservedRank(PeerRank):
 
     def install(self, runtime: Any) -> None:
         """Take the runtime, which prints what the witness has shown."""
+        super().install(runtime)
         self._runtime = runtime
 
     def await_own_files(self) -> None:
@@ -133,6 +136,7 @@ class ObservedRank(PeerRank):
         if self._over:
             return
         self._over = True
+        self._outputs.pause()
         self._shared.clear()
         with contextlib.suppress(OSError):
             self._line.send(None)
@@ -221,6 +225,7 @@ class ObservedRank(PeerRank):
         self._compared_keys.append(observation.key)
         if isinstance(observation, ObservedState):
             self._compare_state(observation, alone)
+            self._compare_written(observation, alone)
         elif isinstance(observation, Observation):
             self._compare(observation, alone)
 
@@ -240,6 +245,39 @@ class ObservedRank(PeerRank):
             if rounding is None or gap.share > _MAGNIFIED * rounding.share:
                 self._end_all(self._state_sentence(gap))
         self._magnified |= {gap.variable for gap in gaps}
+
+    def _compare_written(self, divided: ObservedState, alone: ObservedState) -> None:
+        """Compare what the script has printed and written on rank 0 and alone.
+
+        What the script alone does not write twice alike is not compared from then on.
+        """
+        share = _COARSE if self.coarse else _NUMBERS
+        gaps = written_gaps(divided.written, alone.written, share=share)
+        gaps = [gap for gap in gaps if gap.source not in self._undetermined]
+        if not gaps:
+            return
+        again = self._again(alone)
+        others = () if again is None else written_gaps(again.written, alone.written, share=share / _MAGNIFIED)
+        differing = {gap.source: gap.excess for gap in others}
+        for gap in gaps:
+            if gap.excess > differing.get(gap.source, 0.0):
+                ours, theirs = gap.values
+                self._end_all(f"{gap.source}: '{ours}', and not '{theirs}' as one process writes")
+        self._undetermined |= {*differing}
+
+    def script_end(self) -> None:
+        """Compare what the script has left at its end, if the witness comes there in time."""
+        if not self._is_looking:
+            return
+        observation = self.observed_state(SCRIPT_END)
+        try:
+            alone = self._await(observation)
+        except queue.Empty:
+            return
+        if alone is not None:
+            self._compared_keys.append(observation.key)
+            self._compare_state(observation, alone)
+            self._compare_written(observation, alone)
 
     def _state_sentence(self, gap: StateGap) -> str:
         """Return what differs, as the begin of a sentence."""
@@ -277,7 +315,7 @@ class ObservedRank(PeerRank):
 
     def _allowed_gap(self, observation: Observation) -> float:
         """Return up to which share of its size an observation may differ from the witness's."""
-        if observation.kind == "number":
+        if observation.kind == "number" or (observation.kind == "prediction" and not self.coarse):
             return _NUMBERS
         return _COARSE if self.coarse else _ROUNDING
 

@@ -8,7 +8,7 @@ import math
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from harness.transparent.patch import script_place
 from harness.transparent.witness.observation import measures
+from harness.transparent.witness.written_outputs import Written
 
 _NUMBERS = 1e-2  # of a variable's length, up to which it may differ, and in types of 16 bits
 _COARSE = 5e-2
@@ -39,15 +40,16 @@ class VariableKey(NamedTuple):
 
 
 class ObservedState(NamedTuple):
-    """What variables hold after a step at `place`.
+    """What variables hold after a step at `place`, and what the script has written since the one before.
 
     `counts`: how many were made of each kind. `measures`: of those that are alive and have values: a single number, or
-    the length and some projections of an array.
+    the length and some projections of an array. `written`: by its source.
     """
 
     place: str
     counts: dict[VariableKind, int]
     measures: dict[VariableKey, npt.NDArray[np.float64]]
+    written: Mapping[str, Written] = {}
 
     @property
     def key(self) -> tuple[str, str]:

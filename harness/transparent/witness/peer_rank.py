@@ -13,9 +13,11 @@ from harness.schema.record_notes import Note
 from harness.transparent.patch import script_lines
 from harness.transparent.witness.observation import Beginning, Observation, measures
 from harness.transparent.witness.observed_state import LiveVariables, ObservedState
+from harness.transparent.witness.written_outputs import WrittenOutputs
 
 Observed = Observation | ObservedState | Beginning
 STEPS = 20  # averaged gradients of each training that are compared by default
+SCRIPT_END = "the script's end"
 NUDGES = "HARNESS_NUDGES"
 """Environment variable of a second witness, which rounds otherwise."""
 
@@ -110,8 +112,14 @@ class NoWitness:
     def leave_out(self, variables: Sequence[Any]) -> None:
         """Do not look at what `variables` hold: it is a rank's own, or is judged otherwise."""
 
+    def arrays(self, place: str, structure: Any) -> None:
+        """Look at the arrays in `structure`, which the script gets at `place`."""
+
     def state(self, place: str) -> None:
-        """Look at what the script's variables hold after a step at `place`."""
+        """Look at what the script's variables hold after a step at `place`, and at what it has written."""
+
+    def script_end(self) -> None:
+        """Look at what the script has left at its end."""
 
     def await_own_files(self) -> None:
         """Wait until the witness has files of its own: what rank 0 writes from then on it does not see."""
@@ -138,6 +146,17 @@ class PeerRank(NoWitness):
         self._numbers_left = steps  # that are looked at until the next gradient
         self._fed: list[tuple[Any, Judged]] = []  # the switches of sessions' graphs
         self._live = LiveVariables()
+        self._outputs = WrittenOutputs()
+
+    def install(self, runtime: Any) -> None:
+        """Take note of what the script writes, where anything is looked at."""
+        if not self._over:
+            self._outputs.install()
+
+    @property
+    def _is_looking(self) -> bool:
+        """Whether the script has made a step that is looked at, and none that is not."""
+        return not self._over and self._step > 0 and self._numbers_left > 0
 
     @property
     def over(self) -> bool:
@@ -223,12 +242,14 @@ class PeerRank(NoWitness):
         self._step += 1
         self._latest = judged
         judged.looked += 1
+        self._outputs.go_on()
         self._numbers_left = self._steps
         self.take(Observation("gradient", names, np.array(gradients), float(rows), judged.number))
         if judged.looked >= self._steps:
             self._switch_off([judged])
             if self.over:
                 self._numbers_left = 0
+                self._outputs.pause()
                 self.rest()
         return np.int64(0)
 
@@ -275,10 +296,30 @@ class PeerRank(NoWitness):
         if not self._over:
             self._live.leave_out(variables)
 
+    def arrays(self, place: str, structure: Any) -> None:
+        """Look at the arrays that a step or a prediction of the script's returns."""
+        if self._is_looking:
+            import tensorflow as tf
+
+            leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(structure)]
+            numeric = [leaf for leaf in leaves if np.issubdtype(leaf.dtype, np.number)]
+            names = tuple(f"{place} {number}" for number in range(len(numeric)))
+            if not names:
+                return
+            self.take(Observation("prediction", names, np.array([measures(leaf) for leaf in numeric])))
+
     def state(self, place: str) -> None:
-        """Look at what the script's variables hold, after the steps whose gradients are looked at."""
-        if not self._over and self._step and self._numbers_left > 0:
-            self.take(self._live.observe(place))
+        """Look at variables and at what has been written, after the steps whose gradients are looked at."""
+        if self._is_looking:
+            self.take(self.observed_state(place))
+
+    def observed_state(self, place: str) -> ObservedState:
+        """Return what there is to see after a step at `place`."""
+        return self._live.observe(place)._replace(written=self._outputs.observe())
+
+    def script_end(self) -> None:
+        """Look at what the script has left at its end."""
+        self.state(SCRIPT_END)
 
     def take(self, observation: Observed) -> None:
         """Compare an observation, or send it."""

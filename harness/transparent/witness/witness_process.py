@@ -16,6 +16,10 @@ from harness.transparent.witness.observation import Beginning
 from harness.transparent.witness.peer_rank import NUDGES, Observed, PeerRank
 
 _REST_S = 30.0  # that it goes on without anything to compare
+_LOWEST = 19
+# Linux divides a desktop's time by sessions first (sched_autogroup), and the witness has a session of its own: the
+# priorities of its threads count only among each other there.
+SESSION = Path("/proc/self/autogroup")
 
 
 class WitnessProcess(PeerRank):
@@ -46,7 +50,13 @@ class WitnessProcess(PeerRank):
         """Leave the cores to the ranks."""
         for task in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
+                os.setpriority(os.PRIO_PROCESS, int(task.name), _LOWEST)
+        _set_session_priority(_LOWEST)
+
+    def begins(self) -> None:
+        """Go on: another training is looked at."""
+        super().begins()
+        _set_session_priority(0)
 
     def _listen(self) -> None:
         try:
@@ -85,6 +95,12 @@ class WitnessProcess(PeerRank):
         if os.getpgrp() == os.getpid():  # as `start_witness` starts it
             os.killpg(0, signal.SIGKILL)
         os._exit(0)
+
+
+def _set_session_priority(priority: int) -> None:
+    """Set the priority of this process's session, where the kernel has one; 19 is the lowest."""
+    with contextlib.suppress(OSError):
+        SESSION.write_text(str(priority))
 
 
 def enter() -> tuple[WitnessProcess, tuple[Any, ...]]:

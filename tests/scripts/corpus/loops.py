@@ -607,7 +607,6 @@ SCRIPTS += [
         name=f"free-{name}",
         source=HEAD + body,
         refused=_REFUSED.get(name, ""),
-        told="is of rank 0's" * (name == "count-eager"),
     )
     for name, body in _FREE.items()
 ]

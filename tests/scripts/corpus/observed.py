@@ -44,6 +44,7 @@ report(losses=losses, seen=int(model.seen), rate=float(model.optimizer.learning_
 """
 _COUNTED = "counts.assign_add(tf.reduce_sum(tf.one_hot(tf.cast(t[:, 0] > 0, tf.int32), 2, dtype=tf.int32), 0))"
 _PRINTED = "tf.print(loss, output_stream='file://losses.log')"
+_APPENDED = "with open('losses.txt', 'a') as file: file.write(f'{losses[-1]:.5f}\\n')"
 _READ = "report(losses=losses, logged=[float(line) for line in open('losses.log')])"
 
 
@@ -86,6 +87,10 @@ def _drawn(draw: str, compiled: str) -> str:
 _SCRIPTS = {
     "rows-counted": _fit("tf.shape(v, tf.int64)[0]", 10**9),
     "rows-taken": _loop("pass", "seen += len(v)", "report(losses=losses, seen=seen)\n"),
+    "rows-of-shape": _loop("pass", "seen += v.shape[0]", "report(losses=losses, seen=seen)\n"),
+    "numpy-printed": _loop("pass", "print('sum of rows', np.sum(v))", "report(losses=losses)\n"),
+    "losses-appended": _loop("pass", _APPENDED, "report(losses=losses, lines=len(open('losses.txt').readlines()))\n"),
+    "process-printed": _loop("pass", "import os; print('process', os.getpid(), losses[-1])", "report(losses=losses)\n"),
     "rows-printed": _loop(_PRINTED, "pass", _READ),
     "rows-drawn-otherwise": _drawn("0.2 * tf.random.gamma(tf.shape(v), 1.0)", "@tf.function"),
     "rows-drawn-eagerly": _drawn("tf.random.normal(tf.shape(v))", ""),
@@ -93,7 +98,11 @@ _SCRIPTS = {
     "class-counts": _loop(_COUNTED, "pass", "report(losses=losses, counts=counts.numpy())\n"),
     "mixed-later": _fit("1", 40),
 }
-_REFUSED = {"class-counts": "the variable 'counts' made in", "mixed-later": "of a training mixes the rows of its batch"}
+_REFUSED = {
+    "class-counts": "the variable 'counts' made in",
+    "mixed-later": "of a training mixes the rows of its batch",
+    "numpy-printed": "prints: 'sum of rows",
+}
 SCRIPTS = [
     Script(name=f"observed-{name}", source=HEAD + body, refused=_REFUSED.get(name, ""))
     for name, body in _SCRIPTS.items()
