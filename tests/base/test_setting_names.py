@@ -20,3 +20,11 @@ def test_a_setting_can_be_pasted_behind_the_command(value: object, after_harness
     with settings_of_make():
         assert setting("batch_per_rank", value) == after_make
     assert setting("batch_per_rank", value) == after_harness
+
+
+def test_the_settings_of_a_make_within_a_make_end_with_the_outer_one() -> None:
+    with settings_of_make():
+        with settings_of_make():
+            pass
+        assert setting("nodes") == "NODES="
+    assert setting("nodes") == "--nodes"
