@@ -213,7 +213,7 @@ def expected_reach(reach: float, blocks: int, after: int) -> float:
     return reach * _student_reach(1.0, after) / _student_reach(1.0, blocks)
 
 
-def ratio_over_blocks(log_ratios: Sequence[float], *, level: float = LEVEL) -> BlockRatio | None:
+def ratio_over_blocks(log_ratios: Sequence[float] | Values, *, level: float = LEVEL) -> BlockRatio | None:
     """Return the ratio of which `log_ratios` are the blocks' logarithms, one each; None for fewer than 3.
 
     The interval is Student's, of the logarithms; two-sided with probability `level`.

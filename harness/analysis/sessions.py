@@ -10,9 +10,10 @@ SESSION_GAP = timedelta(hours=1)
 STEP = "step time"
 EFFICIENCY = "efficiency"
 
-# The standard deviation between sessions, of the logarithm, that stands in where too few sessions were measured.
+# The standard deviations between sessions, of the logarithm, that stand in where too few sessions were measured: for
+# sessions of different days, and for those of one day.
 #
-# Measured by four sessions of MNIST-DNN on 1 and 2 ranks, on different days, on one shared virtual machine with 2 cores
+# Different days: measured by four sessions of MNIST-DNN on 1 and 2 ranks on one shared virtual machine with 2 cores
 # (November 2026): efficiency 80.8, 80.9, 73.4 and 75.1 %, computation scaling 98, 102, 90 and 96 %, parallel efficiency
 # 86.1, 84.5, 83.0 and 84.7 %. The factors of the parallel efficiency were not measured singly and are taken to differ
 # as it does. That of a step's time was not measured: 15 % is assumed.
@@ -25,6 +26,20 @@ DEFAULT_DEVIATION: Mapping[str, float] = {
     TRANSFER: 0.015,
     COMPUTATION: 0.052,
 }
+DEFAULT_SESSIONS = 4
+
+# One day: measured on the same kind of machine by eight sessions each of MNIST-DNN and Adult-DNN within two hours, and
+# by three of MNIST-DNN within six hours (docs/regression.md). The largest of what these gave, rounded up.
+SAME_DAY_DEVIATION: Mapping[str, float] = {
+    STEP: 0.045,
+    EFFICIENCY: 0.020,
+    PARALLEL: 0.020,
+    LOAD_BALANCE: 0.005,
+    SERIALISATION: 0.005,
+    TRANSFER: 0.010,
+    COMPUTATION: 0.013,
+}
+SAME_DAY_SESSIONS = 8
 
 
 def sessions(times: Sequence[tuple[datetime, datetime]]) -> tuple[int, ...]:

@@ -4,13 +4,15 @@ Names and definitions are those of the POP Centre of Excellence ("Standard Metri
 https://co-design.pop-coe.eu/metrics).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.sync_calls import Calls
+from harness.analysis.turn_blocks import BlockTimes
+from harness.base.turns import turn_of_round
 from harness.schema.record import RunRecord
 
 Array = NDArray[np.float64]
@@ -23,29 +25,21 @@ TRANSFER = "transfer efficiency"
 COMPUTATION = "computation scaling"
 GLOBAL = "global efficiency"
 
-USEFUL_COLUMNS = ("seconds", "useful_seconds", "longest_seconds", "ideal_seconds")
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UsefulTime:
+    """Seconds of an epoch that ranks spent outside of synchronisation calls.
 
-def useful_times(epochs: Iterable[Calls], run: RunRecord, to_turns: float) -> dict[str, float]:
-    """Return the USEFUL_COLUMNS; on an ideal network each call ends when the last rank comes, computation unchanged.
-
-    Medians over the launch's epochs, in seconds of one. `to_turns` scales what was recorded to the launch's time in
-    turns.
+    `mean` over ranks, `longest` of the rank with most, `ideal` the epoch on a network that takes no time. `whole` is
+    the epoch that these are parts of. `excludes_contended`: they are of the rounds that no other work met; else they
+    are of whole epochs, including interference.
     """
-    useful = [calls.between.sum(axis=0) for calls in epochs]
-    values = (
-        [max(record.seconds) for record in run.epochs],
-        [by_rank.mean() for by_rank in useful],
-        [by_rank.max() for by_rank in useful],
-        [calls.between.max(axis=1).sum() for calls in epochs],
-    )
-    return {name: to_turns * float(np.median(value)) for name, value in zip(USEFUL_COLUMNS, values, strict=True)}
 
-
-def useful_by_rank(epochs: Iterable[Calls]) -> Array:
-    """Return the useful seconds of an epoch of every rank, medians over the launch's epochs."""
-    median: Array = np.median([calls.between.sum(axis=0) for calls in epochs], axis=0)
-    return median
+    whole: float
+    mean: float
+    longest: float
+    ideal: float
+    excludes_contended: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -57,6 +51,72 @@ class UsefulShares:
 
     by_rank: Array
     ideal: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class UsefulRanks:
+    """The useful time of a launch, and the useful seconds of an epoch by rank."""
+
+    time: UsefulTime
+    by_rank: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchTimes:
+    """Seconds of an epoch of a launch: excluding contended rounds where it has such, and as its epochs recorded it."""
+
+    seconds: float
+    recorded_seconds: float
+
+
+def useful_ranks(
+    epochs: Sequence[Calls], run: RunRecord, times: LaunchTimes, block: BlockTimes | None
+) -> UsefulRanks | None:
+    """Return the useful time of a launch: of the rounds of its `block` that no other work met where its steps tell it.
+
+    They do not where their table has no turns, or no turn has two calls: then it is of whole epochs. None where other
+    work met all rounds in which steps were recorded: such times say nothing of what is compared.
+    """
+    if block is not None and block.undisturbed:
+        calm_turns = {turn_of_round(number) for number in block.calm_rounds}
+        shares = useful_in_turns(epochs, calm_turns)
+        if shares is not None:
+            return _of_shares(shares, times.seconds)
+        recorded_turns = {int(turn) for calls in epochs for turn in calls.turn if turn}
+        if useful_in_turns(epochs, recorded_turns) is not None:
+            return None
+    return useful_in_epochs(epochs, run, times, block)
+
+
+def useful_in_epochs(
+    epochs: Sequence[Calls], run: RunRecord, times: LaunchTimes, block: BlockTimes | None
+) -> UsefulRanks:
+    """Return the useful time of a launch in whole epochs: their medians, scaled to the launch's time in turns."""
+    to_turns = times.seconds / times.recorded_seconds
+    by_rank = [calls.between.sum(axis=0) for calls in epochs]
+    ideal = [calls.between.max(axis=1).sum() for calls in epochs]
+    time = UsefulTime(
+        whole=to_turns * float(np.median([max(record.seconds) for record in run.epochs])),
+        mean=to_turns * float(np.median([seconds.mean() for seconds in by_rank])),
+        longest=to_turns * float(np.median([seconds.max() for seconds in by_rank])),
+        ideal=to_turns * float(np.median(ideal)),
+        # A single rank sums with nobody: all of its time is useful, and `seconds` are of undisturbed rounds.
+        excludes_contended=block is not None and bool(block.undisturbed) and len(run.ranks) == 1,
+    )
+    return UsefulRanks(time=time, by_rank=to_turns * np.median(by_rank, axis=0))
+
+
+def _of_shares(shares: UsefulShares, seconds: float) -> UsefulRanks:
+    """Return the useful time of a launch whose epoch takes so many `seconds` excluding contended rounds."""
+    by_rank = seconds * shares.by_rank
+    time = UsefulTime(
+        whole=seconds,
+        mean=float(by_rank.mean()),
+        longest=float(by_rank.max()),
+        ideal=seconds * shares.ideal,
+        excludes_contended=True,
+    )
+    return UsefulRanks(time=time, by_rank=by_rank)
 
 
 def useful_in_turns(epochs: Sequence[Calls], turns: Collection[int]) -> UsefulShares | None:

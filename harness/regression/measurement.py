@@ -17,11 +17,10 @@ from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.sessions import EFFICIENCY, STEP, sessions
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.turn_blocks import BlockTimes
-from harness.analysis.useful_time import UsefulShares, useful_by_rank, useful_in_turns, useful_times
+from harness.analysis.useful_time import LaunchTimes, UsefulTime, useful_ranks
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
 from harness.base.record_words import HOST, check_text
-from harness.base.turns import turn_of_round
 from harness.schema.layout import Layout, layout_order
 from harness.schema.record import RunRecord, Versions, decode_file, read_run
 from harness.schema.sweep import Study
@@ -41,22 +40,6 @@ class Software(Versions):
     def state(self) -> str:
         """The same for launches of the same code and versions, whatever their commits."""
         return self.code or msgspec.json.encode(self).decode()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UsefulTime:
-    """Seconds of an epoch that ranks spent outside of synchronisation calls (`analysis.useful_time`).
-
-    `mean` over ranks, `longest` of the rank with most, `ideal` the epoch on a network that takes no time. `whole` is
-    the epoch that these are parts of. `excludes_contended`: they are of the rounds that no other work met; else they
-    are of whole epochs, including interference.
-    """
-
-    whole: float
-    mean: float
-    longest: float
-    ideal: float
-    excludes_contended: bool = False
 
 
 _SHORTEST_S = 1e-9
@@ -427,7 +410,10 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord], rows: _Rows) -> Iterabl
         row = rows[run.point.folder]
         accuracy = float(row["test_accuracy"])
         timed = _timed_calls(loaded.folder / run.point.folder, run)
-        useful = _useful_ranks(timed, row, loaded.blocks.get(run.block)) if timed else None
+        useful = None
+        if timed is not None:
+            times = LaunchTimes(seconds=float(row["seconds"]), recorded_seconds=float(row["recorded_seconds"]))
+            useful = useful_ranks(timed.epochs, timed.run, times, loaded.blocks.get(run.block))
         yield MeasuredLaunch(
             layout=run.point.layout,
             repeat=run.point.repeat,
@@ -465,56 +451,6 @@ def _timed_calls(launch: Path, run: RunRecord) -> _TimedCalls | None:
         if max(record.sync_seconds) > 0 and not len(calls.entry):
             return None
     return _TimedCalls(run=whole_run, epochs=epochs)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _UsefulRanks:
-    """The useful time of a launch, and the useful seconds of an epoch by rank."""
-
-    time: UsefulTime
-    by_rank: Values
-
-
-def _useful_ranks(timed: _TimedCalls, row: Mapping[Hashable, Any], block: BlockTimes | None) -> _UsefulRanks | None:
-    """Return the useful time of a launch: of the rounds of its `block` that no other work met where its steps tell it.
-
-    They do not where their table has no turns, or no turn has two calls: then it is of whole epochs. None where other
-    work met all rounds in which steps were recorded: such times say nothing of what is compared.
-    """
-    seconds = float(row["seconds"])
-    is_undisturbed = block is not None and bool(block.undisturbed)
-    if block is not None and is_undisturbed:
-        calm_turns = {turn_of_round(number) for number in block.calm_rounds}
-        shares = useful_in_turns(timed.epochs, calm_turns)
-        if shares is not None:
-            return _of_shares(shares, seconds)
-        recorded_turns = {int(turn) for calls in timed.epochs for turn in calls.turn if turn}
-        if useful_in_turns(timed.epochs, recorded_turns) is not None:
-            return None
-    to_turns = seconds / float(row["recorded_seconds"])
-    times = useful_times(timed.epochs, timed.run, to_turns)
-    time = UsefulTime(
-        whole=times["seconds"],
-        mean=times["useful_seconds"],
-        longest=times["longest_seconds"],
-        ideal=times["ideal_seconds"],
-        # A single rank sums with nobody: all of its time is useful, and `seconds` are of undisturbed rounds.
-        excludes_contended=is_undisturbed and len(timed.run.ranks) == 1,
-    )
-    return _UsefulRanks(time=time, by_rank=to_turns * useful_by_rank(timed.epochs))
-
-
-def _of_shares(shares: UsefulShares, seconds: float) -> _UsefulRanks:
-    """Return the useful time of a launch whose epoch takes so many `seconds` excluding contended rounds."""
-    by_rank = seconds * shares.by_rank
-    time = UsefulTime(
-        whole=seconds,
-        mean=float(by_rank.mean()),
-        longest=float(by_rank.max()),
-        ideal=seconds * shares.ideal,
-        excludes_contended=True,
-    )
-    return _UsefulRanks(time=time, by_rank=by_rank)
 
 
 def _hosts(run: RunRecord, useful: Values | None) -> tuple[HostTime, ...]:

@@ -6,11 +6,18 @@ from datetime import timedelta
 from enum import StrEnum
 
 from harness.analysis.confidence_intervals import LEVEL, Interval
-from harness.analysis.sessions import DEFAULT_DEVIATION, EFFICIENCY, STEP
+from harness.analysis.sessions import (
+    DEFAULT_DEVIATION,
+    DEFAULT_SESSIONS,
+    EFFICIENCY,
+    SAME_DAY_DEVIATION,
+    SAME_DAY_SESSIONS,
+    STEP,
+)
 from harness.analysis.useful_time import PARALLEL
 from harness.base.cpu_contention import TOLERANCE
 from harness.regression.launch_comparison import DEFAULT_THRESHOLD
-from harness.regression.measurement import Measurement, as_cost, as_slowdown
+from harness.regression.measurement import MeasuredLaunch, Measurement, as_cost, as_slowdown
 from harness.regression.session_model import (
     Difference,
     Needed,
@@ -27,7 +34,6 @@ from harness.regression.session_samples import SessionSample, session_samples
 from harness.regression.slow_node import SlowNode, sessions_of, slow_node
 from harness.schema.layout import Layout
 
-_DEFAULT_SESSIONS = 4
 _DAY = timedelta(days=1)
 
 MADE_UP = (STEP, EFFICIENCY, PARALLEL)
@@ -98,12 +104,24 @@ class SessionCheck:
         return other_work(self.reference, self.current)
 
     @property
+    def largest_possible_loss(self) -> float | None:
+        """The limit above which this check passes: no row's interval reaches it. None where a row has no interval.
+
+        At that limit the check passes with the error of a single row, as it needs all of them to pass (Berger 1982).
+        """
+        if self.unmeasured or not self.rows:
+            return None
+        intervals = [row.interval for row in self.rows if row.interval is not None]
+        if len(intervals) < len(self.rows):
+            return None
+        return max(interval.high for interval in intervals)
+
+    @property
     def is_told_by_one_day(self) -> bool:
         """Whether the sessions that tell how far sessions differ began within a day: other days differ by more."""
         if not any(row.scatter.source == ScatterSource.COMPARED for row in self.rows):
             return False
-        starts = [launch.started for launch in self.reference.launches]
-        return max(starts) - min(starts) < _DAY
+        return _are_of_one_day(self.reference.launches)
 
     @property
     def whole_epochs(self) -> tuple[Measurement, ...]:
@@ -156,11 +174,14 @@ def check_sessions(
     pairs: list[_RowPair] = []
     if layouts:
         of_machine = scatters_of_machine(machine_sweeps)
+        same_day = _are_of_one_day((*reference.launches, *current.launches))
         now = {sample.key: sample for sample in session_samples(current, layouts)}
         for before in session_samples(reference, layouts):
             if before.key in now:
                 after = now[before.key]
-                scatter = choose_scatter(before.quantity, before.sessions, after.sessions, of_machine)
+                scatter = choose_scatter(
+                    before.quantity, before.sessions, after.sessions, of_machine, same_day=same_day
+                )
                 pairs.append(_RowPair(before=before, now=after, scatter=scatter))
     rows = _rows(pairs, threshold, looks)
     if other_work(reference, current) is not None:
@@ -223,20 +244,38 @@ def scatters_of_machine(measured: Iterable[Measurement]) -> dict[str, Scatter]:
     return scatters
 
 
-def default_scatter(quantity: str) -> Scatter:
+def default_scatter(quantity: str, *, same_day: bool = False) -> Scatter:
     """Return how far sessions are taken to differ in `quantity` where no sessions tell it."""
+    deviation = SAME_DAY_DEVIATION if same_day else DEFAULT_DEVIATION
+    sessions = SAME_DAY_SESSIONS if same_day else DEFAULT_SESSIONS
     return Scatter(
-        source=ScatterSource.DEFAULT,
-        variance=DEFAULT_DEVIATION[quantity] ** 2,
-        freedom=_DEFAULT_SESSIONS - 1,
-        sessions=_DEFAULT_SESSIONS,
+        source=ScatterSource.SAME_DAY if same_day else ScatterSource.DEFAULT,
+        variance=deviation[quantity] ** 2,
+        freedom=sessions - 1,
+        sessions=sessions,
     )
 
 
-def choose_scatter(quantity: str, reference: Sessions, current: Sessions, of_machine: Mapping[str, Scatter]) -> Scatter:
-    """Return how far sessions differ: by those compared, else by the machine's other sweeps, else by default."""
+def choose_scatter(
+    quantity: str,
+    reference: Sessions,
+    current: Sessions,
+    of_machine: Mapping[str, Scatter],
+    *,
+    same_day: bool = False,
+) -> Scatter:
+    """Return how far sessions differ: by those compared, else by the machine's other sweeps, else by default.
+
+    `same_day` says that all sessions are of one day, of which there is another default.
+    """
     compared = scatter_between((reference, current), ScatterSource.COMPARED)
-    return compared or of_machine.get(quantity) or default_scatter(quantity)
+    return compared or of_machine.get(quantity) or default_scatter(quantity, same_day=same_day)
+
+
+def _are_of_one_day(launches: Sequence[MeasuredLaunch]) -> bool:
+    """Say whether all `launches` started within 24 hours."""
+    starts = [launch.started for launch in launches]
+    return max(starts) - min(starts) < _DAY
 
 
 def judge(changes: Sequence[Difference], limit: float, error: float) -> tuple[Verdict, ...]:

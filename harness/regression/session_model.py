@@ -36,7 +36,8 @@ class ScatterSource(StrEnum):
 
     COMPARED = "the sessions compared"
     MACHINE = "other sweeps of this machine"
-    DEFAULT = "a default"
+    SAME_DAY = "a default for sessions of one day"
+    DEFAULT = "a default for sessions of different days"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -108,9 +108,9 @@ def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table
             headings=headings,
             rows=rows,
             texts=(),
-            note="POP's standard metrics, of means over launches: the factors of "
-            "each multiply up to it. In brackets the 95 % CI, a bootstrap over launches, where there are 6. The "
-            "ratio of a point's global efficiency to the base's is its efficiency in the report.",
+            note="POP's standard metrics; the factors of each multiply up to it. In brackets the 95 % CI: over blocks "
+            "of interleaved launches, from 3 on; else a bootstrap over launches, from 6 on. The ratio of a point's "
+            "global efficiency to the base's is its efficiency in the report.",
         ),
         *([_overheads_table(explanation.main, explanation)] if explanation.main else []),
         _over_ranks(

@@ -1,10 +1,12 @@
 """What new sessions are beside a baseline: the verdict, what decides it and what of the stack changed."""
 
+import math
 from collections.abc import Sequence
 
 from harness.analysis import units
 from harness.analysis.confidence_intervals import Interval
 from harness.analysis.sessions import STEP
+from harness.analysis.useful_time import SERIALISATION, TRANSFER
 from harness.base.exit_codes import FAILED, UNDECIDED
 from harness.regression.measurement import StackLine, compare_stacks, quantity_value
 from harness.regression.session_check import SessionCheck, SessionRow, Verdict
@@ -24,9 +26,13 @@ from harness.report.measurement_words import (
 from harness.report.run_words import machine_words
 
 HEADINGS = ("Quantity", "Ranks", "Baseline", "Now", "Loss", "95 % CI", "Sessions", "Blocks", "Verdict")
+_SHORT_NAMES = {SERIALISATION: "serialisation", TRANSFER: "transfer"}  # with them a row fits a terminal
+_DEFAULTS = (ScatterSource.SAME_DAY, ScatterSource.DEFAULT)
 _CODES = {Verdict.REGRESSION: FAILED, Verdict.CANNOT_TELL: UNDECIDED}  # 0 of all others
 _OUTCOMES = {Verdict.REGRESSION: CaseOutcome.FAILED, Verdict.CANNOT_TELL: CaseOutcome.SKIPPED}
 _MOST_NAMED = 3
+_MOST_TILES = 5
+_LARGEST_THRESHOLD = 0.5  # of the option --threshold
 _EXPLAINED = (
     "A loss is of speed or efficiency; below 0 it is a gain. Each interval is the row's own, and holds what differs "
     "between sessions. A regression and an improvement share an error of 5 % over all rows (Holm)."
@@ -68,10 +74,7 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
             "other_work": check.other_work,
         },
         notes=(*_notes(check, stack), *skipped_notes(skipped)),
-        tiles=[
-            Fact(name=name, value=signed(slowdown), detail=f"loss; {_interval(interval)}")
-            for name, slowdown, interval in measured[:5]
-        ],
+        tiles=_tiles(check),
         facts=facts_of_two(reference, current),
         sections=[
             Section(title="Verdicts", name="verdicts", elements=[table, *figures]),
@@ -86,6 +89,15 @@ def session_answer(check: SessionCheck, command: str, *, skipped: Sequence[str] 
         machine=machine_words(current.machine),
         suite=_suite(check),
     )
+
+
+def _tiles(check: SessionCheck) -> list[Fact]:
+    """Return the losses of the first screen, those of rows that decide first."""
+    rows = sorted(check.rows, key=lambda row: row.verdict != check.verdict)
+    return [
+        Fact(name=f"{row.quantity} {_place(row)}", value=signed(row.slowdown), detail=_interval(row.interval))
+        for row in rows[:_MOST_TILES]
+    ]
 
 
 def _sentence(check: SessionCheck) -> str:
@@ -105,7 +117,16 @@ def _sentence(check: SessionCheck) -> str:
     if check.other_work is not None:
         return f"{subject}: other work used {check.other_work:.1f} cores during the session."
     unsure = check.of(Verdict.CANNOT_TELL)
-    return f"{subject}: no regression is sure, and {len(unsure)} of {units.plural(len(check.rows), 'row')} are open."
+    possible = f"a loss of {limit} is possible in {len(unsure)} of {units.plural(len(check.rows), 'row')}"
+    largest = check.largest_possible_loss
+    if largest is None:
+        return f"{subject}: {possible}."
+    return f"{subject}: {possible}, one of {units.percent(_passing_threshold(largest), 1)} in none."
+
+
+def _passing_threshold(largest: float) -> float:
+    """Return the least threshold above the `largest` possible loss, in tenths of a per cent."""
+    return (math.floor(1000 * largest) + 1) / 1000
 
 
 def _details(check: SessionCheck) -> tuple[str, ...]:
@@ -146,7 +167,15 @@ def _undecided(check: SessionCheck) -> list[str]:
     widest = max(bounded, key=_upper)
     largest = f"{_quantity(widest)} {_place(widest)}: {signed(widest.slowdown)} ({_interval(widest.interval)})"
     sure_gains = [f"A gain is sure: {_difference(row)}." for row in check.of(Verdict.IMPROVEMENT)[:1]]
-    return [*sure_gains, f"The largest loss is possible in the {largest}.", _needed(unsure)]
+    return [*sure_gains, f"The largest loss is possible in the {largest}.", *_passing(check), _needed(unsure)]
+
+
+def _passing(check: SessionCheck) -> list[str]:
+    """Return the threshold with which the check passes, where the option takes it."""
+    largest = check.largest_possible_loss
+    if largest is None or largest >= _LARGEST_THRESHOLD:
+        return []
+    return [f"With `--threshold {100 * _passing_threshold(largest):.1f}` this check passes."]
 
 
 def _upper(row: SessionRow) -> float:
@@ -155,6 +184,11 @@ def _upper(row: SessionRow) -> float:
 
 def _needed(unsure: Sequence[SessionRow]) -> str:
     """Return in a sentence what would decide the rows that cannot be told, as far as anything would."""
+    if any(row.scatter.source in _DEFAULTS for row in unsure):
+        return (
+            "A baseline of 3 sessions or more, on different days, is judged by how far sessions differ here: `harness "
+            "baseline save` adds one. Two stacks that are both here are told apart in minutes by `harness compare`."
+        )
     needs = [row.needed for row in unsure if row.needed]
     sessions = max((need.sessions for need in needs), default=0)
     blocks = max((need.blocks for need in needs), default=0)
@@ -200,12 +234,12 @@ def _cells(row: SessionRow) -> tuple[str, ...]:
     before, now = (quantity_value(row.quantity, value) for value in row.values)
     ends = row.interval
     return (
-        row.quantity,
+        _SHORT_NAMES.get(row.quantity, row.quantity),
         str(row.layout.ranks),
         before,
         now,
         signed(row.slowdown),
-        f"{signed(ends.low)} to {signed(ends.high)}" if ends else units.NONE,
+        f"{100 * ends.low:+.1f} to {signed(ends.high)}" if ends else units.NONE,
         f"{row.sessions[1]} against {row.sessions[0]}",
         f"{row.blocks[1]} against {row.blocks[0]}",
         row.verdict,
@@ -255,10 +289,11 @@ def _scatter_line(source: ScatterSource, rows: Sequence[SessionRow]) -> str:
         quantities.setdefault(row.quantity, row.scatter)
     deviations = ", ".join(f"{name} {units.percent(one.variance**0.5, 1)}" for name, one in quantities.items())
     count = max(scatter.sessions for scatter in quantities.values())
-    if source == ScatterSource.DEFAULT:
+    if source in _DEFAULTS:
+        apart = "of one day" if source == ScatterSource.SAME_DAY else "of different days"
         return (
-            f"How far sessions differ was not measured here; a default is taken for the standard deviation "
-            f"({deviations}). Add sessions of other days to the baseline: from 3 on these tell it."
+            f"How far sessions differ was not measured here; a default for sessions {apart} is taken for the standard "
+            f"deviation ({deviations}). Add sessions of other days to the baseline: from 3 on these tell it."
         )
     return f"How far sessions differ is told by {count} sessions, {source} (standard deviation: {deviations})."
 

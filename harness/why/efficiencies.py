@@ -13,11 +13,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.analysis.block_table import trained_in_turns
 from harness.analysis.comparison import comparable, layout_launches, undisturbed_launches
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resampled_shares
+from harness.analysis.confidence_intervals import (
+    FEWEST_LAUNCHES,
+    Interval,
+    percentiles,
+    ratio_over_blocks,
+    resampled_shares,
+)
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls, read_calls
 from harness.analysis.time_parts import equal_shares, mean_launches, with_launch_parts
+from harness.analysis.turn_blocks import BlockTimes
 from harness.analysis.useful_time import (
     COMMUNICATION,
     COMPUTATION,
@@ -26,9 +34,10 @@ from harness.analysis.useful_time import (
     PARALLEL,
     SERIALISATION,
     TRANSFER,
-    USEFUL_COLUMNS,
+    LaunchTimes,
     efficiency_factors,
-    useful_times,
+    useful_in_epochs,
+    useful_ranks,
 )
 from harness.base.errors import UserError
 from harness.schema.message_cost import MessageCost
@@ -37,6 +46,7 @@ from harness.why.overheads import LastRank, last_ranks, skew_shares
 
 # What single calls add to what the record of a launch says: useful time, the ideal network, causes of waiting.
 
+_USEFUL_COLUMNS = ("seconds", "useful_seconds", "longest_seconds", "ideal_seconds")
 CostOf = Callable[[RunRecord], MessageCost | None]
 
 
@@ -46,7 +56,8 @@ class Detailed:
 
     `launches` is the `launch_frame` of them with more columns, all in seconds of an epoch, medians over the
     launch's epochs. Means over ranks: useful_seconds (outside of all synchronisation calls, input included);
-    longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time. The columns
+    longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time: of the
+    rounds that no other work met where the steps tell it (`analysis.useful_time.useful_ranks`). The columns
     of `overheads.CAUSES` sum to their part of the epoch. The parts of `skew_shares` sum to skew_seconds. Latency and
     bandwidth, where a probe gives them, and sum_seconds, the rest, sum to wire_seconds. compute_seconds is the sum of
     the computation, queue_seconds (waiting for a core that other processes had) and unexplained_seconds (what epochs
@@ -82,10 +93,19 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
         shares = skew_shares(epochs, [rank.batch for rank in run.ranks])
         row |= {f"skew_{cause}_seconds": row["skew_seconds"] * share for cause, share in shares.items()}
         to_turns = row["seconds"] / row["recorded_seconds"]  # 1 but for launches in turns
-        row |= useful_times(epochs, run, to_turns) | _wire(run, row, epochs, cost_of(run))
+        row |= _useful(run, epochs, row) | _wire(run, row, epochs, cost_of(run))
         rows.append(row | _compute(run, epochs, row, to_turns))
         last.setdefault(str(row["layout"]), []).append(last_ranks(epochs))
     return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(ranks) for layout, ranks in last.items()})
+
+
+def _useful(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the `_USEFUL_COLUMNS`, of the rounds that no other work met where the steps tell it."""
+    times = LaunchTimes(seconds=row["seconds"], recorded_seconds=row["recorded_seconds"])
+    block = row["turn_block"] if isinstance(row["turn_block"], BlockTimes) else None
+    useful = useful_ranks(epochs, run, times, block) or useful_in_epochs(epochs, run, times, block)
+    values = (useful.time.whole, useful.time.mean, useful.time.longest, useful.time.ideal)
+    return dict(zip(_USEFUL_COLUMNS, values, strict=True))
 
 
 def _wire(
@@ -166,6 +186,7 @@ TREE = (
 
 
 _ROOT = TREE[0].name
+_OVER_BASE = (GLOBAL, COMPUTATION)
 NAMES = tuple(metric.name for metric in TREE)
 
 # What TALP of the DLB library (https://pm.bsc.es/dlb) calls them. It has no name for serialisation and transfer.
@@ -180,7 +201,11 @@ TALP_NAMES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Efficiency:
-    """One metric of one point. `interval` is a bootstrap over launches, None below 6 or where sessions differ."""
+    """One metric of one point, with its interval of 95 %.
+
+    Of launches in turns it is Student's over blocks, of the logarithm as that of the speedup, None below 3. Of others
+    it is a bootstrap over launches, None below 6 or where sessions differ.
+    """
 
     value: float
     interval: Interval | None
@@ -202,8 +227,8 @@ class PointEfficiencies:
 def efficiencies(scaling: Scaling, launches: pd.DataFrame) -> tuple[PointEfficiencies, ...]:
     """Return the efficiencies of every point of `scaling`; `launches` are `efficiencies.Detailed`'s.
 
-    Values are of the mean over launches, so that factors multiply up exactly. The ratio of two points' global
-    efficiency is the efficiency of the scaling table.
+    Values are geometric means over blocks, of launches that did not train in turns of the mean launch: so factors
+    multiply up exactly. The ratio of two points' global efficiency is the efficiency of the scaling table.
     """
     groups = {str(layout): undisturbed_launches(group) for layout, group in launches.groupby("layout", sort=False)}
     base = groups[scaling.base.layout]
@@ -214,21 +239,49 @@ def _point_efficiencies(
     point: PointScaling, group: pd.DataFrame, base: pd.DataFrame, scaling: Scaling
 ) -> PointEfficiencies:
     compared = point is scaling.base or point.speedup is not None
-    base_times = _times(base, equal_shares(len(base))) if compared else None
-    values = efficiency_factors(_times(group, equal_shares(len(group))), base_times)
+    make = _over_blocks if trained_in_turns(group) else _of_mean_launch
+    metrics = make(group, base, compared=compared, same=point is scaling.base)
     if not group["sums_timed"].all():  # sums and waiting are in the useful time: only the whole is known
-        values = {name: value for name, value in values.items() if name == _ROOT}
-    intervals = _intervals(group, base, compared=compared, same=point is scaling.base)
+        metrics = {name: metric for name, metric in metrics.items() if name == _ROOT}
     return PointEfficiencies(
         layout=point.layout,
         ranks=int(point.ranks),
         launches=len(group),
-        metrics={
-            name: Efficiency(value=float(values[name][0]), interval=intervals.get(name))
-            for name in NAMES
-            if name in values
-        },
+        metrics={name: metrics[name] for name in NAMES if name in metrics},
     )
+
+
+def _over_blocks(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Efficiency]:
+    """Return the efficiencies of launches in turns: a value of each block, and what these differ by.
+
+    Where no block has a launch of both, the times of the base are those of its mean launch, and what is a ratio to them
+    has no interval.
+    """
+    pair = comparable(layout_launches(base), layout_launches(group)) if compared and not same else None
+    in_blocks = pair is not None and pair.paired
+    times = _times_of_each(group.iloc[pair.group.places] if pair is not None and in_blocks else group)
+    base_times: Array | None = None
+    if same:
+        base_times = times
+    elif pair is not None and in_blocks:
+        base_times = _times_of_each(base.iloc[pair.base.places])
+    elif compared:
+        base_times = _times(base, equal_shares(len(base)))
+    metrics = {}
+    for name, values in efficiency_factors(times, base_times).items():
+        logs: Array = np.log(values)
+        over_blocks = ratio_over_blocks(logs) if in_blocks or same or name not in _OVER_BASE else None
+        interval = over_blocks.interval if over_blocks is not None else None
+        metrics[name] = Efficiency(value=math.exp(logs.mean()), interval=interval)
+    return metrics
+
+
+def _of_mean_launch(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Efficiency]:
+    """Return the efficiencies of the mean launch, with bootstraps over launches."""
+    base_times = _times(base, equal_shares(len(base))) if compared else None
+    values = efficiency_factors(_times(group, equal_shares(len(group))), base_times)
+    intervals = _intervals(group, base, compared=compared, same=same)
+    return {name: Efficiency(value=float(value[0]), interval=intervals.get(name)) for name, value in values.items()}
 
 
 def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Interval]:
@@ -245,9 +298,14 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
         group = group.iloc[pair.group.places]
         base_shares, group_shares = resampled_shares(len(base), len(group), paired=pair.paired)
         metrics = efficiency_factors(_times(group, group_shares), _times(base, base_shares))
-        for name in (GLOBAL, COMPUTATION):
+        for name in _OVER_BASE:
             intervals[name] = percentiles(metrics[name], pair.fewest)
     return intervals
+
+
+def _times_of_each(group: pd.DataFrame) -> Array:
+    """Return the times of each launch, as `_times` returns those of mean launches."""
+    return _times(group, np.eye(len(group)))
 
 
 def _times(group: pd.DataFrame, shares: Array) -> Array:
@@ -255,7 +313,7 @@ def _times(group: pd.DataFrame, shares: Array) -> Array:
 
     `shares` as of `time_parts.mean_launches`.
     """
-    _, columns = mean_launches(group["seconds"].to_numpy(), group[list(USEFUL_COLUMNS)].to_numpy(), shares)
+    _, columns = mean_launches(group["seconds"].to_numpy(), group[list(_USEFUL_COLUMNS)].to_numpy(), shares)
     row_core_seconds = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
     times: Array = np.vstack([columns.T, row_core_seconds])
     return times

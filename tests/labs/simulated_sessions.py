@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.regression.measurement import MeasuredLaunch, Measurement, UsefulTime
+from harness.analysis.useful_time import UsefulTime
+from harness.regression.measurement import MeasuredLaunch, Measurement
 from tests.labs.histories import make_measurement, make_summary
 
 FACTORS = ("load balance", "serialisation efficiency", "transfer efficiency", "computation scaling")
@@ -37,7 +38,7 @@ def simulate_sessions(
     blocks: int = 3,
     losses: dict[str, float] | None = None,
     slower: float = 0.0,
-    first_day: int = 0,
+    first_day: float = 0,
 ) -> Measurement:
     """Return `sessions` of so many `blocks`, a day apart. `losses` are the parts of factors that are gone.
 

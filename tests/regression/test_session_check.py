@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -65,8 +66,38 @@ def test_one_session_says_that_a_default_is_taken_and_what_would_decide() -> Non
     assert {row.scatter.source for row in check.rows} == {ScatterSource.DEFAULT}
     answer = session_answer(check, "harness check")
     assert answer.code == 3 and any("default" in note for note in answer.notes)
-    assert "CANNOT TELL" in answer.sentence and any("on either side" in line for line in answer.details)
+    assert "CANNOT TELL" in answer.sentence
+    says(" ".join(answer.details), "3 sessions", "harness compare")
     assert all(row.needed for row in check.of(Verdict.CANNOT_TELL))
+
+
+def test_a_check_that_cannot_tell_names_the_limit_at_which_it_passes() -> None:
+    baseline, now = sides(1)
+    check = check_sessions(baseline, now)
+    highest = max(row.interval.high for row in check.rows if row.interval is not None)
+    assert check.largest_possible_loss == highest
+    (words,) = (line for line in session_answer(check, "harness check").details if "--threshold" in line)
+    (percent,) = re.findall(r"--threshold (\d+\.\d)", words)
+    assert float(percent) - 0.1 <= 100 * highest < float(percent)
+    assert check_sessions(baseline, now, threshold=float(percent) / 100).verdict == Verdict.PASS
+
+
+def test_sessions_of_one_day_have_a_default_of_their_own() -> None:
+    baseline, later = sides(1)
+    shift = later.newest - baseline.newest - timedelta(hours=3)
+    moved = tuple(
+        replace(launch, started=launch.started - shift, ended=launch.ended - shift) for launch in later.launches
+    )
+    check = check_sessions(baseline, replace(later, launches=moved))
+    assert {row.scatter.source for row in check.rows} == {ScatterSource.SAME_DAY}
+    assert {row.sessions for row in check.rows} == {(1, 1)}
+    other_days = {(row.quantity, row.layout): row for row in check_sessions(baseline, later).rows}
+    for row in check.rows:
+        other = other_days[row.quantity, row.layout]
+        assert row.slowdown == other.slowdown
+        assert row.interval is not None and other.interval is not None
+        assert other.interval.low < row.interval.low < row.interval.high < other.interval.high
+    assert any("of one day" in note for note in session_answer(check, "harness check").notes)
 
 
 def test_other_sweeps_of_the_machine_tell_how_far_sessions_differ() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.analysis.sessions import DEFAULT_DEVIATION
+from harness.analysis.sessions import DEFAULT_DEVIATION, SAME_DAY_DEVIATION
 from harness.regression.launch_comparison import DEFAULT_THRESHOLD
 from harness.regression.measurement import as_cost
 from harness.regression.session_check import (
@@ -69,20 +69,27 @@ def test_more_blocks_than_the_baseline_has_do_not_make_intervals_too_short() -> 
         assert coverage(baseline, between, within, draws=3000, blocks=12) >= 0.92
 
 
-def test_a_default_holds_where_sessions_differ_by_no_more() -> None:
+@pytest.mark.parametrize("same_day", [False, True])
+def test_a_default_holds_where_sessions_differ_by_no_more(same_day: bool) -> None:
     random = np.random.default_rng(2)
+    deviations = SAME_DAY_DEVIATION if same_day else DEFAULT_DEVIATION
     for quantity in (TRANSFER, "efficiency"):
         held = 0
         for _ in range(500):
-            deviation = DEFAULT_DEVIATION[quantity]
+            deviation = deviations[quantity]
             sides = drawn(random, 1, deviation, 0.02), drawn(random, 1, deviation, 0.02)
-            interval = difference(*sides, default_scatter(quantity)).interval()
+            interval = difference(*sides, default_scatter(quantity, same_day=same_day)).interval()
             held += interval.low <= 0 <= interval.high
         assert held >= 0.95 * 500
 
 
 def verdicts(
-    machine: SimulatedMachine, baseline: int, *, checks: int, losses: dict[str, float] | None = None
+    machine: SimulatedMachine,
+    baseline: int,
+    *,
+    checks: int,
+    losses: dict[str, float] | None = None,
+    days_later: float = 100,
 ) -> tuple[Counter[Verdict], Counter[str]]:
     """Return the verdicts of `checks` of one new session, and how often each quantity is a regression."""
     random = np.random.default_rng(3)
@@ -90,7 +97,7 @@ def verdicts(
     named: Counter[str] = Counter()
     for _ in range(checks):
         reference = simulate_sessions(random, machine, baseline)
-        current = simulate_sessions(random, machine, 1, losses=losses, first_day=100)
+        current = simulate_sessions(random, machine, 1, losses=losses, first_day=days_later)
         check = check_sessions(reference, current)
         counted[check.verdict] += 1
         named.update({row.quantity for row in check.of(Verdict.REGRESSION)})
@@ -149,6 +156,15 @@ def test_intervals_are_too_short_where_sessions_are_not_independent_as_the_page_
 def test_the_same_stack_is_no_regression(baseline: int, between: float) -> None:
     counted, _ = verdicts(SimulatedMachine(between=between, within=0.02), baseline, checks=100)
     assert counted[Verdict.REGRESSION] <= 0.05 * 100 + 4  # two standard deviations of the count
+
+
+def test_one_session_of_the_same_day_finds_a_large_loss_and_calls_no_other_session_a_regression() -> None:
+    """The machine of docs/regression.md: what its sessions of one day differ by, and more of the parallel efficiency."""
+    machine = SimulatedMachine(between=0.015, within=0.015, time_between=0.035)
+    equal, _ = verdicts(machine, 1, checks=300, days_later=0.1)
+    assert equal[Verdict.REGRESSION] <= 0.05 * 300
+    slower, named = verdicts(machine, 1, checks=100, losses={TRANSFER: 0.14}, days_later=0.1)
+    assert slower[Verdict.REGRESSION] >= 0.9 * 100 and named[TRANSFER] >= 0.9 * 100
 
 
 def test_a_loss_of_transfer_is_named_where_the_sessions_are_many() -> None:
