@@ -133,7 +133,8 @@ def comparable(base: LayoutLaunches, group: LayoutLaunches) -> ComparableLaunche
     That can only widen an interval. Of several sessions only the pairs are left, because no launch's scatter shows how
     far sessions differ. None for fewer than 3 of those.
     """
-    session_numbers = _session_numbers(base, group)
+    times = list(dict.fromkeys([*base.sessions, *group.sessions]))
+    session_numbers = dict(zip(times, sessions(times), strict=True))
     sessions_of_base = [session_numbers[session] for session in base.sessions]
     sessions_of_group = [session_numbers[session] for session in group.sessions]
     session_of_base = _sessions_of_single_repeats(base.repeats, sessions_of_base)
@@ -147,12 +148,6 @@ def comparable(base: LayoutLaunches, group: LayoutLaunches) -> ComparableLaunche
         group = group.chosen(np.isin(group.repeats, whole_repeats))
         all_paired = True
     return ComparableLaunches(base=_by_repeat(base), group=_by_repeat(group), paired=all_paired)
-
-
-def _session_numbers(base: LayoutLaunches, group: LayoutLaunches) -> dict[tuple[datetime, datetime], int]:
-    """Return the number of each session of the launches of `base` and of `group`."""
-    times = list(dict.fromkeys([*base.sessions, *group.sessions]))
-    return dict(zip(times, sessions(times), strict=True))
 
 
 def _by_repeat(launches: LayoutLaunches) -> LayoutLaunches:
@@ -177,5 +172,5 @@ def undisturbed_of_layouts(launches: pd.DataFrame) -> pd.DataFrame:
     disturbed = launches["disturbed"].astype(bool)
     if not disturbed.any():
         return launches
-    kept: pd.DataFrame = launches[~disturbed | disturbed.groupby(launches["layout"]).transform("all")]
-    return kept
+    undisturbed: pd.DataFrame = launches[~disturbed | disturbed.groupby(launches["layout"]).transform("all")]
+    return undisturbed

