@@ -63,7 +63,9 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     counts = [len(part["epoch"]) for part in parts]
     launches = pd.DataFrame([_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)])
     launch_of_epoch = launches.take(np.repeat(np.arange(len(launches)), counts)).reset_index(drop=True)
-    numbers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    numbers = {}
+    for name in parts[0]:
+        numbers[name] = np.concatenate([part[name] for part in parts])
     # Numbers of one type in one frame: how columns lie together decides how pandas rounds their sums.
     return pd.concat([launch_of_epoch, pd.DataFrame(numbers)], axis=1)
 
