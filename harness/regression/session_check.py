@@ -8,9 +8,11 @@ from enum import StrEnum
 from harness.analysis.confidence_intervals import LEVEL, Interval
 from harness.analysis.sessions import (
     DEFAULT_DEVIATION,
+    DEFAULT_FREEDOM,
     DEFAULT_SESSIONS,
     EFFICIENCY,
     SAME_DAY_DEVIATION,
+    SAME_DAY_FREEDOM,
     SAME_DAY_SESSIONS,
     STEP,
 )
@@ -246,13 +248,18 @@ def scatters_of_machine(measured: Iterable[Measurement]) -> dict[str, Scatter]:
 
 def default_scatter(quantity: str, *, same_day: bool = False) -> Scatter:
     """Return how far sessions are taken to differ in `quantity` where no sessions tell it."""
-    deviation = SAME_DAY_DEVIATION if same_day else DEFAULT_DEVIATION
-    sessions = SAME_DAY_SESSIONS if same_day else DEFAULT_SESSIONS
+    if same_day:
+        return Scatter(
+            source=ScatterSource.SAME_DAY,
+            variance=SAME_DAY_DEVIATION[quantity] ** 2,
+            freedom=SAME_DAY_FREEDOM,
+            sessions=SAME_DAY_SESSIONS,
+        )
     return Scatter(
-        source=ScatterSource.SAME_DAY if same_day else ScatterSource.DEFAULT,
-        variance=deviation[quantity] ** 2,
-        freedom=sessions - 1,
-        sessions=sessions,
+        source=ScatterSource.DEFAULT,
+        variance=DEFAULT_DEVIATION[quantity] ** 2,
+        freedom=DEFAULT_FREEDOM,
+        sessions=DEFAULT_SESSIONS,
     )
 
 

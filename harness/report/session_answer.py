@@ -184,23 +184,23 @@ def _upper(row: SessionRow) -> float:
 
 def _needed(unsure: Sequence[SessionRow]) -> str:
     """Return in a sentence what would decide the rows that cannot be told, as far as anything would."""
-    if any(row.scatter.source in _DEFAULTS for row in unsure):
-        return (
-            "A baseline of 3 sessions or more, on different days, is judged by how far sessions differ here: `harness "
-            "baseline save` adds one. Two stacks that are both here are told apart in minutes by `harness compare`."
-        )
     needs = [row.needed for row in unsure if row.needed]
     sessions = max((need.sessions for need in needs), default=0)
     blocks = max((need.blocks for need in needs), default=0)
     hopeless = dict.fromkeys(row.quantity for row in unsure if row.needed and not row.needed.is_enough)
     but = f" all but {', '.join(hopeless)}" if hopeless else ""
+    if blocks and not sessions:
+        return f"About {units.plural(blocks, 'more block')} would decide{but}: --until-sure MINUTES makes them."
+    if any(row.scatter.source in _DEFAULTS for row in unsure):
+        return (
+            "A baseline of 3 sessions or more, on different days, is judged by how far sessions differ here: `harness "
+            "baseline save` adds one. Two stacks that are both here are told apart in minutes by `harness compare`."
+        )
     if sessions:
         return (
             f"About {units.plural(sessions, 'more session')} on either side would decide{but}, on other days: `harness "
             "baseline save` adds one."
         )
-    if blocks:
-        return f"About {units.plural(blocks, 'more block')} would decide{but}: --until-sure MINUTES makes them."
     return "Sessions differ too much here for this limit: raise --threshold, or use a quieter machine."
 
 
