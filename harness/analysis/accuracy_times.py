@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.analysis.comparison import comparable
-from harness.analysis.confidence_intervals import Interval, ratio_interval
+from harness.analysis.comparison import comparable, launches_by_layout, layout_launches
+from harness.analysis.confidence_intervals import Interval, Values, ratio_interval
 from harness.analysis.launch_frames import final_frame
 from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.schema.presets import JUPITER
@@ -55,26 +55,41 @@ def times_to_accuracy(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
 
 def speedups_to_accuracy(times: pd.DataFrame, base: pd.DataFrame) -> tuple[TimeToAccuracy, ...]:
     """Return every layout of `times` over the launches `base` (rows of `times_to_accuracy`, one layout), by ranks."""
-    groups = times.sort_values("ranks", kind="stable").groupby("layout", sort=False)
-    return tuple(_to_accuracy(str(layout), group, base) for layout, group in groups)
+    times = times.sort_values("ranks", kind="stable")
+    ranks = times["ranks"].to_numpy()
+    runs = times["run"].to_numpy()
+    seconds = times["seconds"].to_numpy(dtype=float)
+    base_launches = layout_launches(base)
+    base_runs = set(base["run"])
+    base_seconds = base["seconds"].to_numpy(dtype=float)
+    base_median = _median(base_seconds)
+    layouts = []
+    for layout, group in launches_by_layout(times).items():
+        own_seconds = seconds[group.places]
+        median = _median(own_seconds)
+        all_reach = bool(np.isfinite(own_seconds).all() and np.isfinite(base_seconds).all())
+        is_base = set(runs[group.places]) == base_runs
+        pair = comparable(base_launches, group) if all_reach and not is_base else None
+        interval = None
+        if pair:
+            numerator = base_seconds[pair.base.places]
+            interval = ratio_interval(numerator, seconds[pair.group.places], paired=pair.paired)
+        layouts.append(
+            TimeToAccuracy(
+                layout=layout,
+                ranks=int(ranks[group.places[0]]),
+                launches=len(own_seconds),
+                reached=int(np.isfinite(own_seconds).sum()),
+                seconds=median if math.isfinite(median) else None,
+                speedup=base_median / median if math.isfinite(median) and math.isfinite(base_median) else None,
+                interval=interval,
+            )
+        )
+    return tuple(layouts)
 
 
-def _to_accuracy(layout: str, group: pd.DataFrame, base: pd.DataFrame) -> TimeToAccuracy:
-    seconds = float(group["seconds"].median())
-    base_seconds = float(base["seconds"].median())
-    both_reach = math.isfinite(seconds) and math.isfinite(base_seconds)
-    all_reach = bool(np.isfinite(pd.concat([group["seconds"], base["seconds"]])).all())
-    is_base = set(group["run"]) == set(base["run"])
-    pair = comparable(base, group) if all_reach and not is_base else None
-    return TimeToAccuracy(
-        layout=layout,
-        ranks=int(group["ranks"].iloc[0]),
-        launches=len(group),
-        reached=int(np.isfinite(group["seconds"]).sum()),
-        seconds=seconds if math.isfinite(seconds) else None,
-        speedup=base_seconds / seconds if both_reach else None,
-        interval=ratio_interval(pair.base["seconds"], pair.group["seconds"], paired=pair.paired) if pair else None,
-    )
+def _median(seconds: Values) -> float:
+    return float(np.median(seconds)) if len(seconds) else math.nan
 
 
 # Sweeps side by side: at equal samples, and to equal accuracy.

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.analysis.comparison import ComparableLaunches, comparable, undisturbed_launches
+from harness.analysis.comparison import (
+    ComparableLaunches,
+    LayoutLaunches,
+    comparable,
+    launches_by_layout,
+    undisturbed_of_layouts,
+)
 from harness.analysis.confidence_intervals import (
     BlockMean,
     Interval,
@@ -20,10 +26,6 @@ from harness.analysis.confidence_intervals import (
     mean_over_blocks,
 )
 from harness.analysis.turn_blocks import BlockTimes
-
-# What is read of a launch: the frame has fifty columns, and is divided by layouts again and again.
-_COLUMNS = ["layout", "run", "repeat", "steps", "session_begin", "session_end"]
-_COLUMNS += ["disturbed", "seconds", "ran_seconds", "turn_block"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +44,27 @@ class LayoutTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class BlockTable:
-    """The times of a comparison.
+class LayoutCells:
+    """The launches of one layout in a table: `rows`, their indices in its frame, and a number for each of them.
 
-    `cells` has by layout a row for each launch: layout, run, seconds (of an epoch), and log_ratio, the logarithm of the
-    base's time in the same block over this one, NaN where the block has none of it. `unpaired` are the layouts whose
+    These are `seconds`, of an epoch, and `log_ratio`, the logarithm of the base's time in the same block over this one,
+    NaN where the block has none of it.
+    """
+
+    rows: pd.Index
+    seconds: Values
+    log_ratio: Values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class BlockTable:
+    """The times of a comparison: `cells` by layout, those of the `base` among them. `unpaired` are the layouts whose
     launches are of the base's session and not of its blocks: no effect of a block is common to both, and they are
     compared as unrelated samples.
     """
 
     base: str
-    cells: Mapping[str, pd.DataFrame]
+    cells: Mapping[str, LayoutCells]
     unpaired: frozenset[str]
 
     def times(self, layout: str, *, compared: bool = True) -> LayoutTimes:
@@ -84,11 +96,12 @@ class BlockTable:
         )
 
     def _log_seconds(self, layout: str) -> Values:
-        log_seconds: Values = np.log(self.cells[layout]["seconds"].to_numpy(dtype=float))
+        log_seconds: Values = np.log(self.cells[layout].seconds)
         return log_seconds
 
     def _log_ratios(self, layout: str) -> Values:
-        return self.cells[layout]["log_ratio"].dropna().to_numpy(dtype=float)
+        log_ratios = self.cells[layout].log_ratio
+        return log_ratios[~np.isnan(log_ratios)]
 
     def _log_ratio_interval(self, layout: str) -> BlockMean | None:
         """Return the mean and reach of the logarithmic ratio: paired differences, else of unrelated samples."""
@@ -109,57 +122,71 @@ def trained_in_turns(launches: pd.DataFrame) -> bool:
     return bool(launches["ran_seconds"].notna().all())
 
 
-def block_table(launches: pd.DataFrame, base: pd.DataFrame, *, as_it_ran: bool = False) -> BlockTable:
-    """Return the table of the valid `launches` (`launch_frames.launch_frame`); `base` are those of the base's layout.
+def block_table(launches: pd.DataFrame, base: str, *, as_it_ran: bool = False) -> BlockTable:
+    """Return the table of the valid `launches` (`launch_frames.launch_frame`) over those of the layout `base`.
 
     Of launches in turns the times are those excluding contended rounds, or with `as_it_ran` those of all rounds.
     """
-    base_layout = str(base["layout"].iloc[0])
     in_turns = trained_in_turns(launches)
-    launches = launches[_COLUMNS]
-    base = base[_COLUMNS]
+    if not as_it_ran:
+        launches = undisturbed_of_layouts(launches)
+    seconds = launches["ran_seconds" if as_it_ran else "seconds"].to_numpy(dtype=float)
+    groups = launches_by_layout(launches)
+    turns = _Turns(launches, groups[base], as_it_ran=as_it_ran) if in_turns else None
     unpaired = set()
     cells = {}
-    for layout, group in launches.groupby("layout", sort=False):
-        counted = group if as_it_ran else undisturbed_launches(group)
-        counted_base = base if as_it_ran else undisturbed_launches(base)
-        if in_turns:
-            log_ratios = _log_ratios_in_turns(counted_base, counted, as_it_ran=as_it_ran)
+    for layout, group in groups.items():
+        if turns:
+            log_ratios = turns.log_ratios(group)
         else:
-            pair = comparable(counted_base, counted)
-            log_ratios = _log_ratios_of_repeats(pair, counted)
+            pair = comparable(groups[base], group)
+            log_ratios = _log_ratios_of_repeats(pair, group, seconds)
             if pair is not None and not pair.paired:
-                unpaired.add(str(layout))
-        seconds = counted["ran_seconds" if as_it_ran else "seconds"]
-        cells[str(layout)] = counted[["layout", "run"]].assign(seconds=seconds, log_ratio=log_ratios)
-    return BlockTable(base=base_layout, cells=cells, unpaired=frozenset(unpaired))
+                unpaired.add(layout)
+        cells[layout] = LayoutCells(
+            rows=launches.index[group.places], seconds=seconds[group.places], log_ratio=log_ratios
+        )
+    return BlockTable(base=base, cells=cells, unpaired=frozenset(unpaired))
 
 
-def _log_ratios_of_repeats(pair: ComparableLaunches | None, group: pd.DataFrame) -> Values:
+def _log_ratios_of_repeats(pair: ComparableLaunches | None, group: LayoutLaunches, seconds: Values) -> Values:
     """Return by launch of `group` the logarithm of the base's time in its repeat over its own, NaN without a pair."""
     if pair is None or not pair.paired:
-        return np.full(len(group), math.nan)
-    base_seconds = pair.base.set_index("repeat")["seconds"]
-    of_repeat = group["repeat"].map(base_seconds)
-    log_ratios: Values = np.log((of_repeat / group["seconds"]).to_numpy(dtype=float))
+        return np.full(len(group.places), math.nan)
+    base_seconds = dict(zip(pair.base.repeats.tolist(), seconds[pair.base.places], strict=True))
+    of_repeat = np.array([base_seconds.get(repeat, math.nan) for repeat in group.repeats.tolist()])
+    log_ratios: Values = np.log(of_repeat / seconds[group.places])
     return log_ratios
 
 
-def _log_ratios_in_turns(base: pd.DataFrame, group: pd.DataFrame, *, as_it_ran: bool) -> Values:
-    """Return by launch of `group` the logarithm of the base's epoch time over its own in its block of turns.
+class _Turns:
+    """The launches of a frame that trained in turns, beside the base's in the same blocks."""
 
-    NaN for a block in which the base's launch was not valid.
-    """
-    log_steps = math.log(float(base["steps"].iloc[0]) / float(group["steps"].iloc[0]))
-    base_blocks = {launch: id(block) for launch, block in zip(base["run"], base["turn_block"], strict=True)}
-    log_ratios = np.full(len(group), math.nan)
-    for place, (launch, block) in enumerate(zip(group["run"], group["turn_block"], strict=True)):
-        base_launch = _base_launch(block, base_blocks)
-        if base_launch:
-            base_step = block.as_it_ran[base_launch] if as_it_ran else block.step_seconds(base_launch)
-            step = block.as_it_ran[launch] if as_it_ran else block.step_seconds(launch)
-            log_ratios[place] = math.log(base_step / step) + log_steps
-    return log_ratios
+    def __init__(self, launches: pd.DataFrame, base: LayoutLaunches, *, as_it_ran: bool) -> None:
+        self._runs = launches["run"].to_numpy()
+        self._blocks = launches["turn_block"].to_numpy()
+        self._steps = launches["steps"].to_numpy()
+        self._as_it_ran = as_it_ran
+        self._base_blocks = {self._runs[place]: id(self._blocks[place]) for place in base.places}
+        self._base_steps = float(self._steps[base.places[0]])
+
+    def log_ratios(self, group: LayoutLaunches) -> Values:
+        """Return by launch of `group` the logarithm of the base's epoch time over its own in its block of turns.
+
+        NaN for a block in which the base's launch was not valid.
+        """
+        log_steps = math.log(self._base_steps / float(self._steps[group.places[0]]))
+        log_ratios = np.full(len(group.places), math.nan)
+        for number, place in enumerate(group.places):
+            block = self._blocks[place]
+            base_launch = _base_launch(block, self._base_blocks)
+            if base_launch:
+                ratio = self._step_s(block, base_launch) / self._step_s(block, self._runs[place])
+                log_ratios[number] = math.log(ratio) + log_steps
+        return log_ratios
+
+    def _step_s(self, block: BlockTimes, launch: str) -> float:
+        return block.as_it_ran[launch] if self._as_it_ran else block.step_seconds(launch)
 
 
 def _base_launch(block: BlockTimes, base_blocks: Mapping[str, int]) -> str:

@@ -5,9 +5,10 @@ The base is the layout with the fewest ranks, of these the fewest nodes, of thes
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,10 +49,10 @@ def base_launches(launches: pd.DataFrame, base_ranks: int | None = None) -> pd.D
     return base
 
 
-def different_work(launches: pd.DataFrame, base: pd.DataFrame) -> str:
-    """Return why `launches` and `base`, of one layout each, did not do the same work; an empty text where they did."""
-    strong = launches["scaling"].iloc[0] == "strong"
-    rows = _rows(launches, strong=strong)
+def different_work(launch: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    """Return why two rows of `launch_frame` did not do the same work; an empty text where they did."""
+    strong = launch["scaling"] == "strong"
+    rows = _rows(launch, strong=strong)
     base_rows = _rows(base, strong=strong)
     if math.isclose(rows, base_rows, rel_tol=SAME_WORK):
         return ""
@@ -59,56 +60,98 @@ def different_work(launches: pd.DataFrame, base: pd.DataFrame) -> str:
     return f"{rows:,.0f} {unit} against the base's {base_rows:,.0f}: not the same work, no speedup"
 
 
-def _rows(launches: pd.DataFrame, *, strong: bool) -> float:
+def _rows(launch: Mapping[str, Any], *, strong: bool) -> float:
     """Return the rows of an epoch, of a rank under weak scaling."""
-    first = launches.iloc[0]
-    return float(first["rows"] / (1 if strong else first["ranks"]))
+    return float(launch["rows"] / (1 if strong else launch["ranks"]))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LayoutLaunches:
+    """The launches of one layout as what pairs them with those of another: an entry for each of them.
+
+    `places` are their numbers in the frame that they are of, `sessions` from when to when their sessions lasted.
+    """
+
+    places: NDArray[np.int64]
+    repeats: NDArray[np.int64]
+    sessions: Sequence[tuple[datetime, datetime]]
+
+    def chosen(self, which: NDArray[Any]) -> "LayoutLaunches":
+        """Return those of the launches that `which` says, a mask or their numbers."""
+        numbers = np.arange(len(self.places))[which]
+        return LayoutLaunches(
+            places=self.places[numbers],
+            repeats=self.repeats[numbers],
+            sessions=[self.sessions[number] for number in numbers],
+        )
+
+
+def layout_launches(launches: pd.DataFrame) -> LayoutLaunches:
+    """Return the rows of `launches`, which are of one layout."""
+    return LayoutLaunches(
+        places=np.arange(len(launches)),
+        repeats=launches["repeat"].to_numpy(),
+        sessions=_sessions_of(launches),
+    )
+
+
+def _sessions_of(launches: pd.DataFrame) -> list[tuple[datetime, datetime]]:
+    """Return from when to when the session of each of `launches` lasted; many launches share few."""
+    begin_numbers, begins = pd.factorize(launches["session_begin"])
+    end_numbers, ends = pd.factorize(launches["session_end"])
+    numbers = list(zip(begin_numbers.tolist(), end_numbers.tolist(), strict=True))
+    times = {(begin, end): (begins[begin], ends[end]) for begin, end in set(numbers)}
+    return [times[number] for number in numbers]
+
+
+def launches_by_layout(launches: pd.DataFrame) -> dict[str, LayoutLaunches]:
+    """Return the rows of `launches` by layout, in the order in which these come."""
+    every = layout_launches(launches)
+    numbers, layouts = pd.factorize(launches["layout"])
+    return {str(layout): every.chosen(numbers == number) for number, layout in enumerate(layouts)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ComparableLaunches:
-    """The launches of two layouts that their ratio is formed of. `paired`: row k of both is of one repeat."""
+    """The launches of two layouts that their ratio is formed of. `paired`: entry k of both is of one repeat."""
 
-    base: pd.DataFrame
-    group: pd.DataFrame
+    base: LayoutLaunches
+    group: LayoutLaunches
     paired: bool
 
+    @property
+    def fewest(self) -> int:
+        """The number of launches of the layout that has fewer."""
+        return min(len(self.base.places), len(self.group.places))
 
-def comparable(base: pd.DataFrame, group: pd.DataFrame) -> ComparableLaunches | None:
-    """Return which valid rows of `base` and `group`, of one layout each, compare; None where none do.
+
+def comparable(base: LayoutLaunches, group: LayoutLaunches) -> ComparableLaunches | None:
+    """Return which of the valid launches of `base` and `group` compare, by repeat; None where none do.
 
     The launch order has every layout once in each repeat. Whole repeats, each launched in one session (`sessions`), are
     pairs. Where one of the two lacks a repeat, or has it twice, the launches of a single session count as unrelated.
     That can only widen an interval. Of several sessions only the pairs are left, because no launch's scatter shows how
     far sessions differ. None for fewer than 3 of those.
     """
-    sessions_of_base, sessions_of_group = _sessions_of_both(base, group)
-    base_repeats = base["repeat"].to_numpy()
-    group_repeats = group["repeat"].to_numpy()
-    session_of_base = _sessions_of_single_repeats(base_repeats, sessions_of_base)
-    session_of_group = _sessions_of_single_repeats(group_repeats, sessions_of_group)
+    times = list(dict.fromkeys([*base.sessions, *group.sessions]))
+    session_numbers = dict(zip(times, sessions(times), strict=True))
+    sessions_of_base = [session_numbers[session] for session in base.sessions]
+    sessions_of_group = [session_numbers[session] for session in group.sessions]
+    session_of_base = _sessions_of_single_repeats(base.repeats, sessions_of_base)
+    session_of_group = _sessions_of_single_repeats(group.repeats, sessions_of_group)
     whole_repeats = [repeat for repeat, session in session_of_base.items() if session_of_group.get(repeat) == session]
-    all_paired = len(whole_repeats) == len(base) == len(group)
-    if not all_paired and len({*sessions_of_base, *sessions_of_group}) > 1:
+    all_paired = len(whole_repeats) == len(base.places) == len(group.places)
+    if not all_paired and len(set(session_numbers.values())) > 1:
         if len(whole_repeats) < FEWEST_BLOCKS:
             return None
-        base = base[np.isin(base_repeats, whole_repeats)]
-        group = group[np.isin(group_repeats, whole_repeats)]
+        base = base.chosen(np.isin(base.repeats, whole_repeats))
+        group = group.chosen(np.isin(group.repeats, whole_repeats))
         all_paired = True
     return ComparableLaunches(base=_by_repeat(base), group=_by_repeat(group), paired=all_paired)
 
 
-def _sessions_of_both(base: pd.DataFrame, group: pd.DataFrame) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers of the sessions of the launches of `base` and of `group`."""
-    times: list[tuple[datetime, datetime]] = []
-    for launches in (base, group):
-        times += zip(launches["session_begin"], launches["session_end"], strict=True)
-    numbers = sessions(times)
-    return numbers[: len(base)], numbers[len(base) :]
-
-
-def _by_repeat(launches: pd.DataFrame) -> pd.DataFrame:
-    return launches.iloc[np.argsort(launches["repeat"].to_numpy(), kind="stable")]
+def _by_repeat(launches: LayoutLaunches) -> LayoutLaunches:
+    return launches.chosen(np.argsort(launches.repeats, kind="stable"))
 
 
 def _sessions_of_single_repeats(repeats: NDArray[np.int64], sessions_of_launches: Sequence[int]) -> dict[int, int]:
@@ -122,3 +165,12 @@ def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `launches` (`launch_frame`) whose times are excluding contended rounds, all where none is."""
     undisturbed = launches[~launches["disturbed"].astype(bool)]
     return launches if undisturbed.empty else undisturbed
+
+
+def undisturbed_of_layouts(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return what `undisturbed_launches` does of each layout of `launches`."""
+    disturbed = launches["disturbed"].astype(bool)
+    if not disturbed.any():
+        return launches
+    undisturbed: pd.DataFrame = launches[~disturbed | disturbed.groupby(launches["layout"]).transform("all")]
+    return undisturbed

@@ -55,6 +55,11 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def log_reach(self) -> float:
+        """Half its width, of the logarithm: 0.01 is a ratio known within about 1 %."""
+        return math.log(self.high / self.low) / 2
+
     def scaled(self, factor: float) -> "Interval":
         """Return the interval of `factor` (above 0) times the value."""
         return Interval(low=self.low * factor, high=self.high * factor)
@@ -95,8 +100,18 @@ def ratio_interval(
     fewest = min(len(upper), len(lower))
     if fewest < FEWEST_LAUNCHES:
         return None
-    of_upper, of_lower = resamples(len(upper), len(lower), paired=paired, seed=seed)
-    return percentiles(_medians(upper[of_upper]) / _medians(lower[of_lower]), fewest)
+    _, of_lower = resamples(len(upper), len(lower), paired=paired, seed=seed)
+    upper_medians = _numerator_medians(tuple(upper.tolist()), len(lower), paired=paired, seed=seed)
+    return percentiles(upper_medians / _medians(lower[of_lower]), fewest)
+
+
+@lru_cache(maxsize=1)  # all points of a sweep have the base's above the line
+def _numerator_medians(values: tuple[float, ...], others: int, *, paired: bool, seed: int) -> Values:
+    """Return the median of the numerator's `values` in each draw of `ratio_interval`, [draws]."""
+    drawn, _ = resamples(len(values), others, paired=paired, seed=seed)
+    medians = _medians(np.array(values)[drawn])
+    medians.setflags(write=False)
+    return medians
 
 
 @lru_cache(maxsize=8)  # the points of a sweep have equally many launches
@@ -111,6 +126,26 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
     for numbers in (of_first, of_second):
         numbers.setflags(write=False)
     return of_first, of_second
+
+
+@lru_cache(maxsize=2)
+def resampled_shares(first: int, second: int, *, paired: bool) -> tuple[Values, Values]:
+    """Return which part of each of the `resamples` a launch is, of the `first` and of the `second`, [draws, launches].
+
+    A mean over the drawn launches is a product with these.
+    """
+    of_first, of_second = resamples(first, second, paired=paired)
+    shares = _shares(of_first, first)
+    return shares, shares if paired else _shares(of_second, second)
+
+
+def _shares(drawn: NDArray[np.int64], launches: int) -> Values:
+    draws, size = drawn.shape
+    places = drawn + launches * np.arange(draws)[:, None]
+    counts = np.bincount(places.ravel(), minlength=draws * launches)
+    shares: Values = counts.reshape(draws, launches) / size
+    shares.setflags(write=False)
+    return shares
 
 
 def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:

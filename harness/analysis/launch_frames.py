@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.comparison import in_layout_order
+from harness.analysis.comparison import in_layout_order, launches_by_layout
 from harness.analysis.sessions import sessions
 from harness.analysis.turn_blocks import BlockTimes
 from harness.schema.record import RunRecord
@@ -61,15 +61,13 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     turn_block, the launch's `turn_blocks.BlockTimes`.
     """
     counts = [len(part["epoch"]) for part in parts]
-    launches = [_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)]
-    columns = {}
-    for name, value in launches[0].items():
-        # Texts are objects, which are not copied when repeated.
-        kind = object if isinstance(value, str) else None
-        columns[name] = np.repeat(np.array([launch[name] for launch in launches], dtype=kind), counts)
+    launches = pd.DataFrame([_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)])
+    launch_of_epoch = launches.take(np.repeat(np.arange(len(launches)), counts)).reset_index(drop=True)
+    numbers = {}
     for name in parts[0]:
-        columns[name] = np.concatenate([part[name] for part in parts])
-    return pd.DataFrame(columns)
+        numbers[name] = np.concatenate([part[name] for part in parts])
+    # Numbers of one type in one frame: how columns lie together decides how pandas rounds their sums.
+    return pd.concat([launch_of_epoch, pd.DataFrame(numbers)], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,10 +171,18 @@ def launch_frame(runs: Sequence[RunRecord], epochs: pd.DataFrame) -> pd.DataFram
         for column in ("ran_seconds", "turn_block"):
             frame[column] = epochs.drop_duplicates("run").set_index("run")[column]
     frame["disturbed"] = _disturbed(frame)
-    frame["outlier"] = False
-    for _, group in frame[frame["valid"]].groupby("layout", sort=False):
-        frame.loc[group.index, "outlier"] = outliers(group["seconds"])
+    frame["outlier"] = _outliers_of_layouts(frame)
     return frame.reset_index(drop=True)
+
+
+def _outliers_of_layouts(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which launches are valid and far from the valid others of their layout."""
+    valid = np.flatnonzero(frame["valid"])
+    seconds = frame["seconds"].to_numpy()[valid]
+    are_outliers = np.zeros(len(frame), dtype=bool)
+    for group in launches_by_layout(frame.iloc[valid]).values():
+        are_outliers[valid[group.places]] = outliers(seconds[group.places])
+    return are_outliers
 
 
 def _disturbed(frame: pd.DataFrame) -> NDArray[np.bool_]:

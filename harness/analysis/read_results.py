@@ -1,16 +1,11 @@
 """Read a sweep's folder: what is whole is returned, what is damaged is named."""
 
 import contextlib
-import gc
-import os
 import re
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
 from typing import TypeVar
@@ -18,14 +13,13 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from harness.analysis.launch_frames import METRICS, PARTS, Columns, epoch_columns, epoch_frame, epoch_times
 from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.analysis.turn_blocks import BlockTimes, read_turn_block
 from harness.analysis.units import percent
 from harness.base.errors import UserError
+from harness.base.parallel_reading import read_each
 from harness.schema.layout import Layout, layout_order
 from harness.schema.record import Account, Failure, RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import Study
@@ -142,11 +136,9 @@ def with_turn_times(epochs: pd.DataFrame, runs: Sequence[RunRecord], blocks: Map
 
 T = TypeVar("T")
 _LAUNCH = re.compile(r"n\d+x\d+x\d+-r\d+-[0-9a-f]{12}")  # Point.folder
-MANY = 1000  # launches from which starting processes to read them (1 to 2 s) pays
 _ALIKE = 0.05  # of a script's number: rounding, which a long training magnifies
 _LEAST = 0.2  # of smaller numbers the difference counts as one of this
 _REPEATED = 0.01  # the same of launches on one rank among themselves: those of a script without seeds differ by more
-_MOST_READERS = 8  # each takes 0.1 GB, and a login node is others' too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,7 +245,8 @@ class _Reader:
         """Return the launches in order of ranks and repeats."""
         children = [child for child in self._files.path.iterdir() if _is_launch(child)]
         launches = []
-        for result in _read_each(partial(_read_launch, study=study), children):
+        read = partial(_read_launch, study=study)
+        for result in read_each(read, children, module=__name__, doing="reading launches"):
             if isinstance(result, str):
                 self.damaged.append(result)
             else:
@@ -344,29 +337,6 @@ def _training_numbers(launch: _ReadLaunch, epochs: int) -> NDArray[np.float64]:
     """Return the metrics of the first `epochs` and the length of the final weights, NaN where not known."""
     metrics = [launch.epochs[name][:epochs] for name in METRICS]
     return np.array([*np.concatenate(metrics), launch.run.weights.length or np.nan])
-
-
-def _read_each(read: Callable[[Path], _ReadLaunch | str], launches: Sequence[Path]) -> Iterator[_ReadLaunch | str]:
-    """Yield what `read` returns of each of the `launches`; many are shared out to processes; a bar shows how far."""
-    if len(launches) < MANY:
-        yield from map(read, launches)
-        return
-    server = get_context("forkserver")  # a fork of this process would not have its threads, only their locks
-    server.set_forkserver_preload([__name__])
-    with ProcessPoolExecutor(
-        max_workers=min(_MOST_READERS, len(os.sched_getaffinity(0))), mp_context=server, initializer=_start_reading
-    ) as pool:
-        results = pool.map(read, launches, chunksize=50)
-        console = Console(stderr=True)
-        yield from track(
-            results, "reading launches", len(launches), console=console, transient=True, disable=not console.is_terminal
-        )
-
-
-def _start_reading() -> None:
-    """Prepare a process that reads launches: Ctrl-C is its parent's to hear, and what it reads has no cycles."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()
 
 
 def _read_launch(child: Path, study: Study | None) -> _ReadLaunch | str:

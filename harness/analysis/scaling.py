@@ -1,7 +1,7 @@
 """The scaling table: what each point took, and how much faster than the base that is, at equal samples."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from harness.analysis.comparison import (
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS, BlockMean, Interval, mean_over_blocks
 from harness.analysis.launch_frames import between
 
+_OF_A_POINT = ("layout", "nodes", "ranks", "threads", "epochs", "rows", "global_batch")
+_OF_A_LAYOUT = (*_OF_A_POINT, "scaling", "cores", "steps", "all_rows")
 _OTHER_SESSION = "another session than the base's: no interval"  # what lies between sessions is in no launch's scatter
 
 
@@ -128,15 +130,47 @@ def scale(launches: pd.DataFrame, *, base_ranks: int | None = None) -> Scaling |
     if valid.empty:
         return None
     base = base_launches(valid, base_ranks)
+    base_layout = str(base["layout"].iloc[0])
     excluded = launches[~launches["valid"]]["layout"].value_counts()
     in_turns = trained_in_turns(valid)
-    table = block_table(valid, base)
-    table_as_it_ran = block_table(valid, base, as_it_ran=True) if in_turns else None
-    groups = [group for _, group in in_layout_order(valid).groupby("layout", sort=False)]
-    points = tuple(_point(group, base, excluded, table, table_as_it_ran) for group in groups)
-    base_point = next(point for point in points if point.layout == base["layout"].iloc[0])
+    table = block_table(valid, base_layout)
+    table_as_it_ran = block_table(valid, base_layout, as_it_ran=True) if in_turns else None
+    facts = _layout_facts(in_layout_order(valid))
+    points = tuple(_point(layout, facts[base_layout], excluded, table, table_as_it_ran) for layout in facts.values())
+    base_point = next(point for point in points if point.layout == base_layout)
     scaling = Scaling(scaling=str(base["scaling"].iloc[0]), base=base_point, points=points)
     return _with_blocks(scaling, valid, base) if in_turns else scaling
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LayoutFacts:
+    """What a row of the scaling table has of a layout's valid launches beside their times.
+
+    `first` is the first of them, a row of `launch_frames.launch_frame`, `within` the median of that column.
+    """
+
+    first: Mapping[str, Any]
+    launches: int
+    outliers: int
+    within: float
+
+
+def _layout_facts(valid: pd.DataFrame) -> dict[str, _LayoutFacts]:
+    """Return the facts of each layout of the launches `valid`, in the order of these."""
+    groups = valid.groupby("layout", sort=False)
+    counts = groups.size()
+    outliers = groups["outlier"].sum()
+    within = groups["within"].median()
+    facts = {}
+    for first in valid.drop_duplicates("layout")[list(_OF_A_LAYOUT)].to_dict("records"):
+        layout = first["layout"]
+        facts[layout] = _LayoutFacts(
+            first={str(name): value for name, value in first.items()},
+            launches=int(counts[layout]),
+            outliers=int(outliers[layout]),
+            within=float(within[layout]),
+        )
+    return facts
 
 
 def _with_blocks(scaling: Scaling, valid: pd.DataFrame, base: pd.DataFrame) -> Scaling:
@@ -167,35 +201,35 @@ class _Factors:
     to_efficiency: float
 
 
-def _factors(first: dict[str, Any], base: pd.DataFrame) -> _Factors:
-    """Return the factors of the point of which `first` is a launch."""
-    ideal = first["ranks"] / int(base["ranks"].iloc[0])
+def _factors(first: Mapping[str, Any], base: Mapping[str, Any]) -> _Factors:
+    """Return the factors of the point of which `first` is a launch, over that of which `base` is one."""
+    ideal = first["ranks"] / base["ranks"]
     to_speedup = 1.0 if first["scaling"] == "strong" else ideal
-    cores = int(first["cores"]) / int(base["cores"].iloc[0])
+    cores = first["cores"] / base["cores"]
     return _Factors(ideal=ideal, to_speedup=to_speedup, to_efficiency=to_speedup / cores)
 
 
 def _point(
-    group: pd.DataFrame,
-    base: pd.DataFrame,
+    facts: _LayoutFacts,
+    base: _LayoutFacts,
     excluded: pd.Series,
     table: BlockTable,
     table_as_it_ran: BlockTable | None,
 ) -> PointScaling:
-    """Return the row of one layout, whose valid launches are `group`; `excluded` counts the others by layout.
+    """Return the row of the layout of `facts`; `excluded` counts the launches that are not valid by layout.
 
     `table_as_it_ran` is None for launches one after the other, whose times are including interference.
     """
-    first = {str(name): value for name, value in group.iloc[0].items()}
-    factors = _factors(first, base)
-    why_different = different_work(group, base)
+    first = facts.first
+    layout = first["layout"]
+    factors = _factors(first, base.first)
+    why_different = different_work(first, base.first)
     compared = not why_different
-    times = table.times(first["layout"], compared=compared)
+    times = table.times(layout, compared=compared)
     efficiency = _times(times.ratio, factors.to_efficiency)
     efficiency_interval = _scaled(times.ratio_interval, factors.to_efficiency)
-    is_base = first["layout"] == base["layout"].iloc[0]
-    has_enough = min(len(base), len(group)) >= FEWEST_BLOCKS
-    lacks_interval = not is_base and has_enough and times.ratio_interval is None
+    has_enough = min(base.launches, facts.launches) >= FEWEST_BLOCKS
+    lacks_interval = facts is not base and has_enough and times.ratio_interval is None
     other_session = table_as_it_ran is None and compared and lacks_interval
     flags = (
         why_different,
@@ -203,19 +237,20 @@ def _point(
         _superlinear(efficiency, efficiency_interval),
         *_indivisible(first),
     )
-    within = float(group["within"].median())
-    facts = ("layout", "nodes", "ranks", "threads", "epochs", "rows", "global_batch")
+    as_it_ran = {}
+    if table_as_it_ran:
+        as_it_ran = _as_it_ran(table_as_it_ran.times(layout, compared=compared), factors)
     return PointScaling(
-        **{name: first[name] for name in facts},
-        launches=len(group),
-        excluded=int(excluded.get(first["layout"], 0)),
+        **{name: first[name] for name in _OF_A_POINT},
+        launches=facts.launches,
+        excluded=int(excluded.get(layout, 0)),
         seconds=times.seconds,
         seconds_interval=times.seconds_interval,
-        step_seconds=times.seconds / float(first["steps"]),
-        step_interval=_scaled(times.seconds_interval, 1 / float(first["steps"])),
-        between=between(undisturbed_launches(group)["seconds"]),
-        within=None if math.isnan(within) else within,
-        outliers=int(group["outlier"].sum()),
+        step_seconds=times.seconds / first["steps"],
+        step_interval=_scaled(times.seconds_interval, 1 / first["steps"]),
+        between=between(table.cells[layout].seconds),
+        within=None if math.isnan(facts.within) else facts.within,
+        outliers=facts.outliers,
         rows_per_second=first["rows"] / times.seconds,
         ideal=factors.ideal,
         speedup=_times(times.ratio, factors.to_speedup),
@@ -225,7 +260,7 @@ def _point(
         other_session=other_session,
         blocks=times.blocks,
         flags=tuple(flag for flag in flags if flag),
-        **(_as_it_ran(table_as_it_ran.times(first["layout"], compared=compared), factors) if table_as_it_ran else {}),
+        **as_it_ran,
     )
 
 
@@ -260,7 +295,7 @@ def _superlinear(efficiency: float | None, interval: Interval | None) -> str:
     )
 
 
-def _indivisible(first: dict[str, Any]) -> list[str]:
+def _indivisible(first: Mapping[str, Any]) -> list[str]:
     rows = first["all_rows"]
     ranks = first["ranks"]
     batch = first["global_batch"]
@@ -286,7 +321,8 @@ def ratios_frame(scaling: Scaling, launches: pd.DataFrame) -> pd.DataFrame:
     points = {point.layout: point for point in scaling.points}
     valid = in_layout_order(launches[launches["valid"]], then=("repeat",))
     base = valid[valid["layout"] == scaling.base.layout]
-    log_ratio = pd.concat(cells["log_ratio"] for cells in block_table(valid, base).cells.values())
+    cells = block_table(valid, scaling.base.layout).cells.values()
+    log_ratio = pd.concat(pd.Series(of_layout.log_ratio, index=of_layout.rows) for of_layout in cells)
     valid = undisturbed_launches(valid)
     point_of_launch = valid["layout"].map(points)
     is_paired = point_of_launch.map(lambda point: point.blocks > 0)

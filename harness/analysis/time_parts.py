@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.comparison import in_layout_order
+from harness.analysis.comparison import in_layout_order, launches_by_layout
 from harness.analysis.launch_frames import EpochTimes
 from harness.schema.record import FailedRank, RunRecord, Stretch
 
@@ -35,6 +35,7 @@ EPOCH_PARTS = tuple(_EPOCH)
 LAUNCH_PARTS = tuple(_LAUNCH)
 PART_NAMES = _EPOCH | _LAUNCH
 SLOW = 1.10  # computation of a rank over the median of the others' from which it is named
+_ONE_THREAD = 200_000  # multiplications of a product, from about which on OpenBLAS shares it out to threads
 _WAITED = 0.02  # part of an epoch that the others wait at least for a rank that is named
 
 
@@ -57,22 +58,27 @@ class SlowRank:
 def breakdown_frame(launches: pd.DataFrame) -> pd.DataFrame:
     """Return one row per layout with valid launches: the parts of its median time, in seconds.
 
-    Parts that are medians each would not sum to the median: they are means over the middle half of the launches
-    (`median_launches`), by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS. Of the
-    parts of an epoch input, skew (waiting for the last rank) and wire (the allreduce itself) are means over ranks,
+    Parts that are medians each would not sum to the median: they are means over the middle half of the launches of a
+    layout, by epoch time for the EPOCH_PARTS, by the time of the whole launch for the LAUNCH_PARTS. Of the parts of an
+    epoch input, skew (waiting for the last rank) and wire (the allreduce itself) are means over ranks,
     computation is the rest of the slowest rank's epoch. The training parts of a launch are totals over its epochs,
     `overhead_s` is what is in no other part. Where not `sums_timed`, skew and wire are not known, and in computation.
     """
     valid = in_layout_order(launches[launches["valid"]])
     parted = with_launch_parts(valid)
     parted["whole"] = parted[list(LAUNCH_PARTS)].sum(axis=1)
+    ranks = parted["ranks"].to_numpy()
+    sums_timed = parted["sums_timed"].to_numpy()
+    columns = {names: parted[list(names)].to_numpy() for names in (EPOCH_PARTS, LAUNCH_PARTS)}
+    wholes = {EPOCH_PARTS: parted["seconds"].to_numpy(), LAUNCH_PARTS: parted["whole"].to_numpy()}
     rows = []
-    for layout, group in parted.groupby("layout", sort=False):
-        row: dict[str, object] = {"layout": layout, "ranks": int(group["ranks"].iloc[0])}
-        row["sums_timed"] = bool(group["sums_timed"].all())
-        for whole, parts in (("seconds", EPOCH_PARTS), ("whole", LAUNCH_PARTS)):
-            _, middle = median_launches(group, np.arange(len(group))[None], parts, whole)
-            row |= dict(zip(parts, map(float, middle[0]), strict=True))
+    for layout, group in launches_by_layout(parted).items():
+        places = group.places
+        row: dict[str, object] = {"layout": layout, "ranks": int(ranks[places[0]])}
+        row["sums_timed"] = bool(sums_timed[places].all())
+        for names, parts in columns.items():
+            middle = _median_parts(wholes[names][places], parts[places])
+            row |= dict(zip(names, map(float, middle), strict=True))
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -83,43 +89,39 @@ def with_launch_parts(launches: pd.DataFrame) -> pd.DataFrame:
     return launches.assign(trained_compute_s=rest)
 
 
-def median_launches(
-    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
-) -> tuple[Array, Array]:
-    """Return `whole` [draws], a median, and the `columns` [draws, columns] of every draw [draws, launches].
+def _median_parts(whole: Array, parts: Array) -> Array:
+    """Return the `parts` [launches, columns] of the median launch by `whole` [launches].
 
-    The columns are means over the middle half of the launches by `whole`, for the parts of one launch are noise, made
-    to be parts of the median.
+    They are means over the middle half of the launches, for the parts of one launch are noise, made to be parts of the
+    median.
     """
-    seconds = group[whole].to_numpy()
-    parts = group[list(columns)].to_numpy()
-    order = np.take_along_axis(drawn, np.argsort(seconds[drawn], axis=1, kind="stable"), axis=1)
-    count = drawn.shape[1]
-    middle = order[:, count // 4 : count - count // 4]
-    median = (seconds[order[:, (count - 1) // 2]] + seconds[order[:, count // 2]]) / 2
-    means = np.stack([part[middle].mean(axis=1) for part in parts.T], axis=1)
-    scaled: Array = means * (median / seconds[middle].mean(axis=1))[:, None]
-    return median, scaled
+    count = len(whole)
+    order = np.argsort(whole, kind="stable")
+    middle = order[count // 4 : count - count // 4]
+    median = (whole[order[(count - 1) // 2]] + whole[order[count // 2]]) / 2
+    means = np.array([column[middle].mean() for column in parts.T])
+    scaled: Array = means * (median / whole[middle].mean())
+    return scaled
 
 
-def mean_launches(
-    group: pd.DataFrame, drawn: NDArray[np.int64], columns: Sequence[str], whole: str = "seconds"
-) -> tuple[Array, Array]:
-    """Return what `median_launches` does, of geometric means, as the times of a scaling table are."""
-    seconds = group[whole].to_numpy()
-    parts = group[list(columns)].to_numpy()
-    means = _drawn_shares(drawn, len(group)) @ np.column_stack([np.log(seconds), seconds, parts])
+def mean_launches(seconds: Array, parts: Array, shares: Array) -> tuple[Array, Array]:
+    """Return the geometric mean of `seconds` [draws], as the times of a scaling table are, and the parts of it.
+
+    Of every launch `seconds` has the whole and `parts` [launches, columns] what it is made of. `shares` [draws,
+    launches] says which part of each draw a launch is: `confidence_intervals.resampled_shares`, or `equal_shares` of
+    the launches as they are.
+    """
+    columns = np.asfortranarray(np.column_stack([np.log(seconds), seconds, parts]))  # BLAS rounds by how they lie
+    # Where other processes use the cores, threads wait for each other a hundred times as long as such a product takes.
+    step = max(1, _ONE_THREAD // columns.size)
+    means = np.concatenate([shares[first : first + step] @ columns for first in range(0, len(shares), step)])
     mean: Array = np.exp(means[:, 0])
     return mean, means[:, 2:] * (mean / means[:, 1])[:, None]
 
 
-def _drawn_shares(drawn: NDArray[np.int64], launches: int) -> Array:
-    """Return which part of each draw [draws, drawn launches] each of the launches is, [draws, launches]."""
-    draws, size = drawn.shape
-    places = drawn + launches * np.arange(draws)[:, None]
-    counts = np.bincount(places.ravel(), minlength=draws * launches)
-    shares: Array = counts.reshape(draws, launches) / size
-    return shares
+def equal_shares(launches: int) -> Array:
+    """Return the shares for `mean_launches` of so many launches as they are, each once."""
+    return np.full((1, launches), 1 / launches)
 
 
 def slow_rank(run: RunRecord, times: EpochTimes) -> SlowRank | None:

@@ -29,11 +29,14 @@ def arguments_of_a_call() -> Iterator[None]:
 @contextlib.contextmanager
 def settings_of_make() -> Iterator[None]:
     """Have messages write ``NAME=value`` while it is entered."""
+    before = os.environ.get(MAKE_SETTINGS)
     os.environ[MAKE_SETTINGS] = "1"
     try:
         yield
     finally:
         del os.environ[MAKE_SETTINGS]
+        if before is not None:
+            os.environ[MAKE_SETTINGS] = before
 
 
 def setting(name: str, value: object = None) -> str:

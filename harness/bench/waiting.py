@@ -1,7 +1,6 @@
 """What a user waits for beside training: the start of `harness run` beside mpirun's, and a sweep's first interval."""
 
 import json
-import math
 import shutil
 import sys
 import tempfile
@@ -9,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from harness.analysis.confidence_intervals import Interval
 from harness.base.processes import ONE_THREAD, run_program
 from harness.bench.bench_record import FirstInterval, StartUp, Waiting
 from harness.schema.layout import Layout
@@ -77,7 +77,7 @@ def _first_interval(folder: Path) -> FirstInterval:
     interval = scaling["points"][-1]["speedup_interval"] if scaling else None
     if interval is None:
         raise _Failed("a sweep of three blocks has no interval")
-    return FirstInterval(seconds=seconds, reach=math.log(interval["high"] / interval["low"]) / 2)
+    return FirstInterval(seconds=seconds, reach=Interval(**interval).log_reach)
 
 
 def _seconds(words: Sequence[str], changes: Mapping[str, str | None], folder: Path) -> float:

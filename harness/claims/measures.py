@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness.analysis import units
 from harness.analysis.accuracy_times import times_to_accuracy
-from harness.analysis.comparison import ComparableLaunches, comparable
+from harness.analysis.comparison import comparable, layout_launches
 from harness.analysis.confidence_intervals import (
     FEWEST_LAUNCHES,
     LEVEL,
@@ -337,20 +337,24 @@ def extra_reading_of_training(claim: Claim, evidence: Sequence[ClaimEvidence]) -
         return _lack("--distribution scatter and parallel, on the same rows and several ranks")
     scattered, parallel = pair
     ranks = max(set(scattered.counts) & set(parallel.counts))
-    both = comparable(_with_reading(parallel, ranks), _with_reading(scattered, ranks))
-    if both is None:
+    of_parallel = _with_reading(parallel, ranks)
+    of_scattered = _with_reading(scattered, ranks)
+    pairs = comparable(layout_launches(of_parallel), layout_launches(of_scattered))
+    if pairs is None:
         return _lack("both in one session", scattered, parallel)
-    interval = _extra_of_training(both)
-    extra_s = float(both.group["reading"].median() - both.base["reading"].median())
+    of_parallel = of_parallel.iloc[pairs.base.places]
+    of_scattered = of_scattered.iloc[pairs.group.places]
+    interval = _extra_of_training(of_parallel, of_scattered, paired=pairs.paired)
+    extra_s = float(of_scattered["reading"].median() - of_parallel["reading"].median())
     span = ""
     if interval:
         span = f", {units.percent(interval.low, 1)} to {units.percent(interval.high, 1)} of it"
     reason = (
         f"{units.seconds(max(0.0, extra_s))} more than reading in parallel on {units.ranks(ranks)}, "
-        f"sending alone {units.seconds(float(both.group['distribute_s'].median()))}, beside "
-        f"{units.seconds(float(both.group['trained_s'].median()))} of training{span}"
+        f"sending alone {units.seconds(float(of_scattered['distribute_s'].median()))}, beside "
+        f"{units.seconds(float(of_scattered['trained_s'].median()))} of training{span}"
     )
-    missing = _more_launches(min(len(both.base), len(both.group)))
+    missing = _more_launches(pairs.fewest)
     statements = _statements([interval], claim.limit)
     return [Measured(statements=statements, reason=reason, used=(scattered, parallel), missing=missing)]
 
@@ -361,15 +365,15 @@ def _with_reading(sweep: ClaimEvidence, ranks: int) -> pd.DataFrame:
     return launches.assign(reading=launches["load_s"] + launches["distribute_s"])
 
 
-def _extra_of_training(both: ComparableLaunches) -> Interval | None:
+def _extra_of_training(parallel: pd.DataFrame, scattered: pd.DataFrame, *, paired: bool) -> Interval | None:
     """Return the interval of what reading by rank 0 takes longer, a part of training; None for too few launches."""
-    fewest = min(len(both.base), len(both.group))
+    fewest = min(len(parallel), len(scattered))
     if fewest < FEWEST_LAUNCHES:
         return None
-    of_parallel, of_scattered = resamples(len(both.base), len(both.group), paired=both.paired)
-    parallel_s = np.median(both.base["reading"].to_numpy()[of_parallel], axis=1)
-    scattered_s = np.median(both.group["reading"].to_numpy()[of_scattered], axis=1)
-    trained_s = np.median(both.group["trained_s"].to_numpy()[of_scattered], axis=1)
+    of_parallel, of_scattered = resamples(len(parallel), len(scattered), paired=paired)
+    parallel_s = np.median(parallel["reading"].to_numpy()[of_parallel], axis=1)
+    scattered_s = np.median(scattered["reading"].to_numpy()[of_scattered], axis=1)
+    trained_s = np.median(scattered["trained_s"].to_numpy()[of_scattered], axis=1)
     return percentiles((scattered_s - parallel_s) / trained_s, fewest)
 
 

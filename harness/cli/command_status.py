@@ -43,12 +43,13 @@ def _status_by_the_page(folder: Path) -> "Status":
     That a launch has no times in turns, or that a script trained otherwise than on one rank, shows beside the sweep's
     other launches only: whoever reads all of them for a page decides it.
     """
-    from harness.analysis.read_results import load_sweep
     from harness.sweep.status import read_status
 
     status = read_status(folder)
     if not (status.judged_together and status.count("done")):
         return status
+    from harness.analysis.read_results import load_sweep
+
     return status.with_invalid({run.point.folder: run.invalid for run in load_sweep(folder).runs})
 
 

@@ -1,6 +1,5 @@
 """``harness study``: write a study's file from a command line or a recorded sweep, and the schema of such files."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from click.core import ParameterSource
 
 from harness.base.current_user import UserPath
 from harness.base.errors import UserError
-from harness.base.files import write_atomic
+from harness.base.files import user_errors
 from harness.cli.command_sweep import sweep_command
 from harness.cli.common_options import GroupedCommand, GroupedOption, parse_counts
 from harness.cli.study_file import study_defaults, study_schema, study_settings
@@ -46,8 +45,6 @@ def init_command(study: Path, recorded: str | None, **options: Any) -> None:
 
     Options of the command line come first. A file that is there is never written over.
     """
-    if os.path.lexists(study):
-        raise UserError(f"study '{study}' is there: name another file, or remove it first")
     tables: StudyTables = {table: {} for table in TABLES}
     remark = ""
     if recorded is not None:
@@ -58,9 +55,25 @@ def init_command(study: Path, recorded: str | None, **options: Any) -> None:
         tables[table] |= settings
     _check(tables)
     text = study_text(tables, remark)
-    write_atomic(study, text)
+    _write_new(study, text)
     echo(text, nl=False)
     echo(f"\n{study}: `harness sweep {study}` measures it.")
+
+
+def _write_new(study: Path, text: str) -> None:
+    """Write `text` to the file `study`.
+
+    Raises:
+        UserError: something of that name is there, or it cannot be written.
+    """
+    with user_errors("study", study):
+        study.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = study.open("x", encoding="utf-8")
+        except FileExistsError as error:
+            raise UserError(f"study '{study}' is there: name another file, or remove it first") from error
+        with file:
+            file.write(text)
 
 
 def _recorded_tables(folder: Path) -> StudyTables:

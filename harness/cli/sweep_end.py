@@ -83,7 +83,7 @@ def measure_width(folder: Path) -> MeasuredWidth:
 
 def _reach(point: PointScaling) -> float:
     interval = point.speedup_interval
-    return math.log(interval.high / interval.low) / 2 if interval else math.inf
+    return interval.log_reach if interval else math.inf
 
 
 def _repeat_seconds(runs: Sequence[RunRecord]) -> float:

@@ -95,6 +95,11 @@ class Table:
         """Return whether `column` is set as text."""
         return column < self.left or column in self.texts or column - len(self.headings) in self.texts
 
+    @staticmethod
+    def mark(row: Sequence[str | Cell]) -> str:
+        """Return the place of `row` in the page, an empty text where it has none."""
+        return next((cell.mark for cell in row if isinstance(cell, Cell) and cell.mark), "")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageFigure:

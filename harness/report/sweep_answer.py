@@ -74,7 +74,7 @@ def view_of(
         final=final_frame(launches),
         scaling=scaling,
         extrapolations=predicted,
-        costs=overheads(scaling, launches, PARTS),
+        costs=overheads(scaling, launches, PARTS, in_full=False),
         devices=device_uses(loaded.valid, launches, scaling, loaded.peak_tflops),
         goal=goal,
         targets=targets,

@@ -371,12 +371,18 @@ def causes_table(findings: Sequence[Finding], title: str, *, overheads: bool) ->
     )
 
 
+# The columns that the table of launches reads.
+_LISTED = ["run", "ranks", "repeat", "started", "seconds", "recorded_seconds", "sync_seconds", "sums_timed"]
+_LISTED += ["test_accuracy", "outlier", "valid", "invalid"]
+
+
 def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str]) -> Table:
     """Return every launch; `folder` is the link to the sweep's, those with `failed` ranks lead to their timelines."""
     rows: list[tuple[str | Cell, ...]] = []
     in_turns = bool(launches["ran_seconds"].notna().any())
     recorded = "Its own epochs'\nmedian, incl.\ninterference" if in_turns else "Epoch time"
-    for row in rows_of(launches.sort_values(["ranks", "layout", "repeat"], kind="stable")):
+    ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
+    for row in rows_of(ordered[_LISTED]):
         name = row["run"]
         far = ", an outlier: far from the other launches of its layout, and counted" if row["outlier"] else ""
         valid = Cell(text=f"yes{far}")

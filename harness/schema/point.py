@@ -87,6 +87,17 @@ _key = functools.lru_cache(maxsize=16_384)(digest)
 
 def _counting(value: object) -> object:
     """Return `value` as lists and dictionaries, in an order of their own, without what does not count."""
+    if isinstance(value, Workload):
+        return _counting_settings(value)
+    return _counting_parts(value)
+
+
+@functools.lru_cache(maxsize=16)  # all points of a sweep have the same
+def _counting_settings(workload: Workload) -> object:
+    return _counting_parts(workload)
+
+
+def _counting_parts(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _counting(getattr(value, f.name)) for f in fields(value) if f.compare}
     if isinstance(value, dict):

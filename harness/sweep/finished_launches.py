@@ -1,14 +1,17 @@
 """What a sweep's folder holds of each point: a record that counts, a failure, or neither."""
 
 import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from harness.base.errors import UserError
+from harness.base.parallel_reading import read_each
 from harness.base.removal import move
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -82,17 +85,28 @@ class Survey:
 def survey(files: SweepFolder, points: Iterable[Point]) -> Survey:
     """Read what `files` hold about `points`."""
     result = Survey(records={}, failures={}, damaged={})
-    for point in points:
-        record = check_record(files, point)
-        if isinstance(record, RunRecord):
-            result.records[point.folder] = finished_launch(record)
-            continue
-        if (files.path / point.folder).exists():
+    present = {entry.name for entry in os.scandir(files.path)} if files.path.exists() else set()
+    every = {point.folder: point for point in points}
+    launched = [point for name, point in every.items() if name in present]
+    read = partial(_read_finished, files)
+    for point, record in zip(
+        launched, read_each(read, launched, module=__name__, doing="reading launches"), strict=True
+    ):
+        if isinstance(record, str):
             result.damaged[point.folder] = record
-        failure = decode_file(files.failure(point.folder), Failure)
+        else:
+            result.records[point.folder] = record
+    for name in every:
+        failure = None if name in result.records else decode_file(files.failure(name), Failure)
         if failure is not None:
-            result.failures[point.folder] = failure
+            result.failures[name] = failure
     return result
+
+
+def _read_finished(files: SweepFolder, point: Point) -> FinishedLaunch | str:
+    """Return what is kept in mind of the record of `point`, or one sentence that says why none counts."""
+    record = check_record(files, point)
+    return finished_launch(record) if isinstance(record, RunRecord) else record
 
 
 def check_record(files: SweepFolder, point: Point) -> RunRecord | str:

@@ -14,11 +14,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from harness.analysis.block_table import trained_in_turns
-from harness.analysis.comparison import comparable, undisturbed_launches
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, ratio_over_blocks, resamples
+from harness.analysis.comparison import comparable, layout_launches, undisturbed_launches
+from harness.analysis.confidence_intervals import (
+    FEWEST_LAUNCHES,
+    Interval,
+    percentiles,
+    ratio_over_blocks,
+    resampled_shares,
+)
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls, read_calls
-from harness.analysis.time_parts import mean_launches, with_launch_parts
+from harness.analysis.time_parts import equal_shares, mean_launches, with_launch_parts
 from harness.analysis.turn_blocks import BlockTimes
 from harness.analysis.useful_time import (
     COMMUNICATION,
@@ -251,16 +257,16 @@ def _over_blocks(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, sam
     Where no block has a launch of both, the times of the base are those of its mean launch, and what is a ratio to them
     has no interval.
     """
-    pair = comparable(base, group) if compared and not same else None
+    pair = comparable(layout_launches(base), layout_launches(group)) if compared and not same else None
     in_blocks = pair is not None and pair.paired
-    times = _times_of_each(pair.group if pair is not None and in_blocks else group)
+    times = _times_of_each(group.iloc[pair.group.places] if pair is not None and in_blocks else group)
     base_times: Array | None = None
     if same:
         base_times = times
     elif pair is not None and in_blocks:
-        base_times = _times_of_each(pair.base)
+        base_times = _times_of_each(base.iloc[pair.base.places])
     elif compared:
-        base_times = _times(base, np.arange(len(base))[None])
+        base_times = _times(base, equal_shares(len(base)))
     metrics = {}
     for name, values in efficiency_factors(times, base_times).items():
         logs: Array = np.log(values)
@@ -272,8 +278,8 @@ def _over_blocks(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, sam
 
 def _of_mean_launch(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same: bool) -> dict[str, Efficiency]:
     """Return the efficiencies of the mean launch, with bootstraps over launches."""
-    base_times = _times(base, np.arange(len(base))[None]) if compared else None
-    values = efficiency_factors(_times(group, np.arange(len(group))[None]), base_times)
+    base_times = _times(base, equal_shares(len(base))) if compared else None
+    values = efficiency_factors(_times(group, equal_shares(len(group))), base_times)
     intervals = _intervals(group, base, compared=compared, same=same)
     return {name: Efficiency(value=float(value[0]), interval=intervals.get(name)) for name, value in values.items()}
 
@@ -282,28 +288,32 @@ def _intervals(group: pd.DataFrame, base: pd.DataFrame, *, compared: bool, same:
     """Return the intervals that there are; the base's computation scaling is 1 by definition."""
     if len(group) < FEWEST_LAUNCHES:
         return {}
-    drawn, _ = resamples(len(group), 1, paired=True)
-    times = _times(group, drawn)
+    shares, _ = resampled_shares(len(group), len(group), paired=True)
+    times = _times(group, shares)
     metrics = efficiency_factors(times, times if same else None)
     intervals = {name: percentiles(values, len(group)) for name, values in metrics.items()}
-    pair = comparable(base, group) if compared and not same else None
-    fewest = min(len(pair.base), len(pair.group)) if pair else 0
-    if pair is not None and fewest >= FEWEST_LAUNCHES:
-        base_drawn, group_drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
-        metrics = efficiency_factors(_times(pair.group, group_drawn), _times(pair.base, base_drawn))
+    pair = comparable(layout_launches(base), layout_launches(group)) if compared and not same else None
+    if pair is not None and pair.fewest >= FEWEST_LAUNCHES:
+        base = base.iloc[pair.base.places]
+        group = group.iloc[pair.group.places]
+        base_shares, group_shares = resampled_shares(len(base), len(group), paired=pair.paired)
+        metrics = efficiency_factors(_times(group, group_shares), _times(base, base_shares))
         for name in _OVER_BASE:
-            intervals[name] = percentiles(metrics[name], fewest)
+            intervals[name] = percentiles(metrics[name], pair.fewest)
     return intervals
 
 
 def _times_of_each(group: pd.DataFrame) -> Array:
     """Return the times of each launch, as `_times` returns those of mean launches."""
-    return _times(group, np.arange(len(group))[:, None])
+    return _times(group, np.eye(len(group)))
 
 
-def _times(group: pd.DataFrame, drawn: NDArray[np.int64]) -> Array:
-    """Return seconds, useful, longest, ideal of the mean launches [draws], and useful core-seconds of a row."""
-    _, columns = mean_launches(group, drawn, _USEFUL_COLUMNS)
+def _times(group: pd.DataFrame, shares: Array) -> Array:
+    """Return seconds, useful, longest, ideal of the mean launches [draws], and useful core-seconds of a row.
+
+    `shares` as of `time_parts.mean_launches`.
+    """
+    _, columns = mean_launches(group["seconds"].to_numpy(), group[list(_USEFUL_COLUMNS)].to_numpy(), shares)
     row_core_seconds = columns[:, 1] * int(group["cores"].iloc[0]) / float(group["rows"].iloc[0])
     times: Array = np.vstack([columns.T, row_core_seconds])
     return times

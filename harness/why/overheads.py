@@ -5,17 +5,17 @@ A part of the time (`analysis.time_parts.PART_NAMES`) is divided into causes, an
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.comparison import comparable, undisturbed_launches
-from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resamples
+from harness.analysis.comparison import LayoutLaunches, comparable, launches_by_layout, undisturbed_of_layouts
+from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resampled_shares
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls
-from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, mean_launches
+from harness.analysis.time_parts import EPOCH_PARTS, LAUNCH_PARTS, PART_NAMES, equal_shares, mean_launches
 
 Array = NDArray[np.float64]
 LEAST = 0.01  # of the measured time: an overhead below this limits nothing
@@ -139,37 +139,45 @@ class PointOverheads:
 
 
 def overheads(
-    scaling: Scaling, launches: pd.DataFrame, causes: Sequence[OverheadCause] = CAUSES
+    scaling: Scaling, launches: pd.DataFrame, causes: Sequence[OverheadCause] = CAUSES, *, in_full: bool = True
 ) -> tuple[PointOverheads, ...]:
     """Return the overheads of every point with a speedup, other than the base; `launches` are those of `scaling`.
 
     The ideal share of a part of the time is the base's divided by the ratio of the ranks (strong scaling) or the same
     (weak). The CAUSES need the columns of `efficiencies.Detailed`; those of PARTS and LAUNCH_CAUSES are in every
-    `launch_frames.launch_frame` and `time_parts.with_launch_parts`.
+    `launch_frames.launch_frame` and `time_parts.with_launch_parts`. `in_full`: with the intervals of fractions and
+    shares, not those of speedups alone.
     """
-    parts = [cause.column for cause in causes]
-    valid = launches.loc[launches["valid"], [*_COMPARED, *parts]]  # of the frame's fifty columns those that are read
-    valid = valid.assign(**{_TOTAL: valid[parts].sum(axis=1)})
-    groups = {str(layout): group for layout, group in valid.groupby("layout", sort=False)}
-    compared = [point for point in scaling.others if point.speedup is not None]
-    return tuple(_point_overheads(point, groups, scaling, causes) for point in compared)
+    columns = [cause.column for cause in causes]
+    valid = launches.loc[launches["valid"], [*_COMPARED, *columns]]  # of the frame's fifty columns those that are read
+    valid = undisturbed_of_layouts(valid.assign(**{_TOTAL: valid[columns].sum(axis=1)}))
+    compared = _Compared(
+        groups=launches_by_layout(valid),
+        base=scaling.base.layout,
+        seconds=valid[_TOTAL].to_numpy(),
+        parts=valid[columns].to_numpy(),
+    )
+    points = [point for point in scaling.others if point.speedup is not None]
+    return tuple(_point_overheads(point, compared, scaling, causes, in_full=in_full) for point in points)
 
 
 def _point_overheads(
-    point: PointScaling, groups: Mapping[str, pd.DataFrame], scaling: Scaling, causes: Sequence[OverheadCause]
+    point: PointScaling,
+    compared: "_Compared",
+    scaling: Scaling,
+    causes: Sequence[OverheadCause],
+    *,
+    in_full: bool,
 ) -> PointOverheads:
-    base = undisturbed_launches(groups[scaling.base.layout])
-    group = undisturbed_launches(groups[point.layout])
     is_strong = scaling.scaling == "strong"
     share = point.ideal if is_strong else 1.0
-    pair = _Compared(base=base, group=group, causes=causes, share=share)
-    parts = pair.parts(np.arange(len(base))[None], np.arange(len(group))[None])
+    parts = compared.as_launched(point.layout, share)
     if causes is not LAUNCH_CAUSES:
         parts = parts.scaled(scaling.base.seconds / share, point.seconds)
     ideal = float(parts.ideal[0])
     measured = float(parts.measured[0])
     is_divided = measured - ideal >= LEAST * measured
-    intervals = pair.intervals(divided=is_divided)
+    intervals = compared.intervals(point.layout, share, divided=is_divided, in_full=in_full)
     items = []
     for number, cause in enumerate(causes):
         seconds = float(parts.excess[0, number])
@@ -235,48 +243,58 @@ class _OverheadIntervals:
     speedups: Sequence[Interval | None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Compared:
-    """The launches of a point (`group`) beside the base's, whose parts over `share` are ideal, and the causes."""
+    """The launches of all layouts (`groups`): `seconds` of each, and their `parts` [launches, causes]; the `base`."""
 
-    base: pd.DataFrame
-    group: pd.DataFrame
-    causes: Sequence[OverheadCause]
-    share: float
+    groups: Mapping[str, LayoutLaunches]
+    base: str
+    seconds: Array
+    parts: Array
 
-    def parts(self, base_drawn: NDArray[np.int64], group_drawn: NDArray[np.int64]) -> _OverheadParts:
-        """Return what the causes take of the drawn launches; the base's parts over `share` are ideal."""
-        columns = [cause.column for cause in self.causes]
-        base_seconds, base_parts = mean_launches(self.base, base_drawn, columns, _TOTAL)
-        seconds, parts = mean_launches(self.group, group_drawn, columns, _TOTAL)
-        ideal_parts = base_parts / self.share
-        return _OverheadParts(
-            ideal=base_seconds / self.share, measured=seconds, excess=parts - ideal_parts, ideal_parts=ideal_parts
-        )
+    def as_launched(self, layout: str, share: float) -> _OverheadParts:
+        """Return what the causes take of the launches of `layout`, as one draw."""
+        base = self.groups[self.base]
+        group = self.groups[layout]
+        shares = equal_shares(len(base.places)), equal_shares(len(group.places))
+        return self._parts(base, group, shares, share)
 
-    def intervals(self, *, divided: bool) -> _OverheadIntervals:
+    def intervals(self, layout: str, share: float, *, divided: bool, in_full: bool) -> _OverheadIntervals:
         """Return bootstraps over the launches of both points, which all causes hold together with 95 %."""
-        rows = len(self.causes)
+        rows = self.parts.shape[1]
         nothing: list[Interval | None] = [None] * rows
-        pair = comparable(self.base, self.group)
-        fewest = min(len(pair.base), len(pair.group)) if pair else 0
-        if pair is None or fewest < FEWEST_LAUNCHES:
+        pair = comparable(self.groups[self.base], self.groups[layout])
+        if pair is None or pair.fewest < FEWEST_LAUNCHES:
             return _OverheadIntervals(total=None, fractions=nothing, shares=nothing, speedups=nothing)
-        drawn = resamples(len(pair.base), len(pair.group), paired=pair.paired)
-        parts = replace(self, base=pair.base, group=pair.group).parts(*drawn)
-        overhead = parts.measured - parts.ideal
-        total = percentiles(overhead / parts.measured, fewest)
-        fractions = parts.excess / parts.measured[:, None]
+        drawn = resampled_shares(len(pair.base.places), len(pair.group.places), paired=pair.paired)
+        parts = self._parts(pair.base, pair.group, drawn, share)
         seconds_without = np.maximum(parts.measured[:, None] - parts.excess, np.finfo(float).tiny)
-        speedups = self.share * parts.ideal[:, None] / seconds_without
+        speedups = share * parts.ideal[:, None] / seconds_without
+        of_speedups = [percentiles(values, pair.fewest, rows=rows) for values in speedups.T]
+        if not in_full:
+            return _OverheadIntervals(total=None, fractions=nothing, shares=nothing, speedups=of_speedups)
+        overhead = parts.measured - parts.ideal
+        total = percentiles(overhead / parts.measured, pair.fewest)
+        fractions = parts.excess / parts.measured[:, None]
         shares = nothing
         if divided and total.low >= LEAST:  # else some draws have next to no overhead, which nothing can be a part of
-            shares = [percentiles(values, fewest, rows=rows) for values in (parts.excess / overhead[:, None]).T]
+            shares = [percentiles(values, pair.fewest, rows=rows) for values in (parts.excess / overhead[:, None]).T]
         return _OverheadIntervals(
             total=total,
-            fractions=[percentiles(values, fewest, rows=rows) for values in fractions.T],
+            fractions=[percentiles(values, pair.fewest, rows=rows) for values in fractions.T],
             shares=shares,
-            speedups=[percentiles(values, fewest, rows=rows) for values in speedups.T],
+            speedups=of_speedups,
+        )
+
+    def _parts(
+        self, base: LayoutLaunches, group: LayoutLaunches, shares: tuple[Array, Array], share: float
+    ) -> _OverheadParts:
+        """Return what the causes take of draws, by their `shares`; the base's parts over `share` are ideal."""
+        base_seconds, base_parts = mean_launches(self.seconds[base.places], self.parts[base.places], shares[0])
+        seconds, parts = mean_launches(self.seconds[group.places], self.parts[group.places], shares[1])
+        ideal_parts = base_parts / share
+        return _OverheadParts(
+            ideal=base_seconds / share, measured=seconds, excess=parts - ideal_parts, ideal_parts=ideal_parts
         )
 
 

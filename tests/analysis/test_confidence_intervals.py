@@ -1,5 +1,6 @@
 """Intervals: what they cover in simulation, how blocks are paired, which launches stand out."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ from scipy.stats import binom, ttest_ind
 
 from harness.analysis import confidence_intervals
 from harness.analysis.confidence_intervals import (
+    Interval,
     difference_of_means,
     median_interval,
     percentiles,
@@ -237,3 +239,7 @@ def test_ratio_interval_lies_within_the_extremes(top: list[float], bottom: list[
     assert min(top) / max(bottom) * (1 - 1e-9) <= interval.low <= interval.high <= max(top) / min(bottom) * (1 + 1e-9)
     assert ratio_interval(top, bottom) == interval  # seeded
     assert ratio_interval(top[:5], bottom) is None
+
+
+def test_the_reach_of_a_ratio_is_half_the_width_of_its_logarithm() -> None:
+    assert Interval(low=1.9, high=1.9 * math.exp(0.02)).log_reach == pytest.approx(0.01)

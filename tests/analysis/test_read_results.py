@@ -7,6 +7,7 @@ import pytest
 
 from harness.analysis import launch_frames
 from harness.analysis.read_results import load_sweep
+from harness.base.files import sha256_of
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE
 from tests.labs.factories import (
     launch_frame,
@@ -17,6 +18,7 @@ from tests.labs.factories import (
     write_run,
     write_study,
 )
+from tests.labs.file_reads import opened_files
 from tests.labs.sentences import refuses
 
 
@@ -25,7 +27,7 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(
     many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one process, and shared out to several as for a sweep of many launches."""
-    monkeypatch.setattr("harness.analysis.read_results.MANY", many)
+    monkeypatch.setattr("harness.base.parallel_reading.MANY", many)
     write_study(tmp_path)
     kept = write_run(tmp_path, make_launch(1, 0, 1.0))
     cut = write_run(tmp_path, make_launch(1, 1, 1.0)) / RUN_FILE
@@ -63,3 +65,15 @@ def test_loading_without_a_study_still_reads_the_launches(tmp_path: Path) -> Non
     assert loaded.study is None and len(loaded.runs) == 1 and "sweep.json" in loaded.damaged[0]
     with refuses("not a folder: give"):
         load_sweep(tmp_path / "absent")
+
+
+def test_each_file_of_a_launch_is_read_once(tmp_path: Path) -> None:
+    """A study has up to 10,000 launches: a second look at each would be seconds."""
+    write_study(tmp_path)
+    steps_sha256 = sha256_of(write_run(tmp_path, make_launch(1, 0, 1.0)) / STEPS_FILE)  # all have an empty table
+    for ranks, repeat in ((1, 1), (1, 2), (2, 0), (2, 1), (2, 2)):
+        write_run(tmp_path, make_launch(ranks, repeat, 1.0, steps_sha256=steps_sha256))
+    files = [*tmp_path.glob(f"n*/{RUN_FILE}"), *tmp_path.glob(f"n[12]x1x1-r[12]-*/{STEPS_FILE}")]
+    with opened_files() as opened:
+        load_sweep(tmp_path)
+    assert [opened[file] for file in files] == [1] * (6 + 4)

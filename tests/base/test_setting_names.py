@@ -28,3 +28,11 @@ def test_a_setting_in_a_script_is_an_argument() -> None:
         assert setting("data-dir", "my files") == "data_dir='my files'"
         assert setting("label", 3) == "label=3"
     assert setting("separator") == "--separator"
+
+
+def test_the_settings_of_a_make_within_a_make_end_with_the_outer_one() -> None:
+    with settings_of_make():
+        with settings_of_make():
+            pass
+        assert setting("nodes") == "NODES="
+    assert setting("nodes") == "--nodes"

@@ -1,5 +1,6 @@
 """Figures for print: files that journals take, legends that are whole, colours that everyone can tell apart."""
 
+import csv
 import io
 import itertools
 import re
@@ -177,6 +178,19 @@ def test_thread_counts_are_series_of_their_own_and_efficiency_is_per_core(tmp_pa
     assert f"{two_of_two}62\u00a0%" in labels["efficiency"]
     words, text = layout_words(Layout(nodes=2, threads=2), True), str(Text(page.read_text()))
     assert words.replace("\u00a0", " ") in text.replace("\u00a0", " ")
+
+
+def test_of_many_thread_counts_some_are_drawn_and_all_are_in_the_files(tmp_path: Path) -> None:
+    counts = range(1, 30)
+    for threads in counts:
+        point = Point(workload=make_workload(), layout=Layout(nodes=1, threads=threads))
+        write_run(tmp_path / "s", make_run(point, seconds=[[4.0 / threads]] * 3))
+    page = write_report(tmp_path / "s", tmp_path / "reports")
+    with (page.parent / "speedup.csv").open() as file:
+        means = [row for row in csv.DictReader(file) if row["kind"] == "mean"]
+    assert len(means) == len(counts)
+    captions = re.findall(r'<figure id="speedup">.*?<figcaption>(.*?)</figcaption>', page.read_text(), re.DOTALL)
+    says(captions, f"21 of {len(counts)}")
 
 
 def test_a_figure_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,10 @@ import pytest
 
 from harness.report.html_pages import anchor, glossary
 from harness.report.sweep_answer import report_sweep
+from harness.schema.sweep_folder import RUN_FILE
+from harness.why.known_causes import MOST_LAUNCHES
 from tests.labs.factories import make_data, make_point, make_run, write_report, write_run, write_study
+from tests.labs.file_reads import opened_files
 from tests.labs.page_text import Text
 from tests.labs.sentences import says
 
@@ -95,3 +98,19 @@ def test_the_metric_is_on_the_page_in_json_csv_and_formats(tmp_path: Path) -> No
     rows = list(csv.DictReader((answer.page.parent / "launches.csv").open()))
     expected = [90 * 1_281_167 / (ROWS / value) for value in SECONDS]
     assert [float(row["time_to_report_s"]) for row in rows] == pytest.approx(expected)
+
+
+def test_a_report_reads_each_launch_once_and_again_those_that_it_examines(tmp_path: Path) -> None:
+    sweep = tmp_path / "study"
+    write_study(sweep)
+    launches = []
+    for repeat in range(MOST_LAUNCHES):
+        for ranks in (1, 2):
+            point = make_point(ranks, repeat)
+            seconds = [[(1 + repeat / 100) / ranks] * ranks] * 3
+            launches.append(write_run(sweep, make_run(point, seconds=seconds)))
+    with opened_files() as opened:
+        report_sweep(sweep, tmp_path / "reports")
+    reads = [opened[launch / RUN_FILE] for launch in launches]
+    examined = MOST_LAUNCHES + 1  # and the launch on one rank beside which they are
+    assert min(reads) == 1 and sum(reads) <= len(launches) + examined

@@ -117,7 +117,7 @@ def test_a_witness_ends_where_its_script_would_be_replaced(ended):
 def test_a_failure_code_is_the_runs_failure(status):
     """Whichever way the script says it."""
     session = SimpleNamespace(
-        witness=SimpleNamespace(is_witness=True),
+        witness=SimpleNamespace(is_witness=True, script_end=lambda: None),
         rank_variables=RankVariables(),
         _watch=SimpleNamespace(stop=lambda: None),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
 from harness.analysis import units
@@ -17,6 +18,7 @@ from harness.report.sweep_sentences import speedup_label
 _DOTS = "joined by straight lines; light dots: single launches, set beside them."
 _Value = Callable[[PointScaling | ExtrapolatedPoint], float | None]
 _Bounds = Callable[[PointScaling | ExtrapolatedPoint], Interval | None]
+_MOST_THREADS = 21  # counts that are drawn: the looks of so many series differ
 _PREDICTED = ((svg.PURPLE, "D"), (svg.ORANGE, "v"))  # the looks of predicted series: hollow, dotted, with a band
 _COLUMNS: dict[str, tuple[_Value, _Bounds, Callable[[float], str]]] = {
     "speedup": (lambda p: p.speedup, lambda p: p.speedup_interval, lambda value: f"{value:.2f}"),
@@ -66,7 +68,7 @@ def _against_ranks(view: SweepView, column: str, shows: str, title: str, text: s
     return PageFigure(
         picture=svg.draw(name, shows, plot.paint, numbers=plot.spoken()),
         title=title,
-        caption=f"{text} Markers: means of blocks, {_DOTS}{hollow} {conditions}",
+        caption=f"{text} Markers: means of blocks, {_DOTS}{hollow} {plot.drawn}{conditions}",
         table=plot.table(),
     )
 
@@ -77,12 +79,20 @@ class _Plot:
     def __init__(self, view: SweepView, column: str) -> None:
         self._scaling = view.scaling
         self._launches = view.ratios
+        self._points = _of_some_threads(view.scaling.points)
         self._extrapolations = view.extrapolations
         self._column = column
         self._value, self._interval, self._words = _COLUMNS[column]
 
+    @property
+    def drawn(self) -> str:
+        """The sentence that not all thread counts are drawn, empty where they are."""
+        drawn = len({point.threads for point in self._points})
+        counts = len({point.threads for point in self._scaling.points})
+        return f"{drawn} of {counts} counts of threads are drawn, all are in the CSV. " if counts > drawn else ""
+
     def table(self) -> pd.DataFrame:
-        """Return the numbers that are drawn: a row per point, launch and predicted point.
+        """Return the numbers of the figure: a row per point, launch and predicted point.
 
         The kind of a point is mean (over blocks).
 
@@ -144,12 +154,13 @@ class _Plot:
         if column == "seconds":
             factor, unit = rank_axes.time_unit(float(self._launches["seconds"].max()))
         self._ideal(axes, ranks, factor)
-        scaled = self._launches.assign(**{column: self._launches[column] * factor})
+        launches = self._launches[self._launches["layout"].isin([point.layout for point in self._points])]
+        scaled = launches.assign(**{column: launches[column] * factor})
         rank_axes.raw_launches(axes, scaled, column, logarithmic)
         sample = "mean of blocks"
         rank_axes.point_means(
             axes,
-            self._scaling.points,
+            self._points,
             lambda point: None if (value := self._value(point)) is None else value * factor,
             lambda point: bounds.scaled(factor) if (bounds := self._interval(point)) else None,
             f"measured: {sample}" if self._extrapolations else sample,
@@ -228,6 +239,16 @@ class _Plot:
             markerfacecolor=svg.PAPER.light,
             zorder=2,
         )
+
+
+def _of_some_threads(points: Sequence[PointScaling]) -> list[PointScaling]:
+    """Return the points of at most `_MOST_THREADS` counts of threads, evenly chosen with the first and the last."""
+    counts = sorted({point.threads for point in points})
+    places: Sequence[int] = range(len(counts))
+    if len(counts) > _MOST_THREADS:
+        places = [round(place) for place in np.linspace(0, len(counts) - 1, _MOST_THREADS)]
+    chosen = {counts[place] for place in places}
+    return [point for point in points if point.threads in chosen]
 
 
 def _several_threads(scaling: Scaling) -> bool:

@@ -35,6 +35,7 @@ class WitnessProcess(PeerRank):
         self._asked = 0
         self._beginnings = 0
         self._sent_at = time.monotonic()
+        self._rests = False
         self._sends = threading.Lock()
         self._shared: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -48,6 +49,7 @@ class WitnessProcess(PeerRank):
 
     def rest(self) -> None:
         """Leave the cores to the ranks."""
+        self._rests = True
         for task in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, int(task.name), _LOWEST)
@@ -56,7 +58,9 @@ class WitnessProcess(PeerRank):
     def begins(self) -> None:
         """Go on: another training is looked at."""
         super().begins()
-        _set_session_priority(0)
+        if self._rests:
+            self._rests = False
+            _set_session_priority(0)
 
     def _listen(self) -> None:
         try:
