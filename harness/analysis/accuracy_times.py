@@ -21,7 +21,8 @@ SLACK = 0.01  # the default target lies this far below the base's final accuracy
 class TimeToAccuracy:
     """One layout. `seconds` is the median training time after which a launch first has the target accuracy.
 
-    Epochs are not interpolated: `epochs` is the median of the whole epochs until then, None where `seconds` is. A launch that never reaches it counts as infinitely long, which has a median and no
+    Epochs are not interpolated: `epochs` is the median of the whole epochs until then, None where `seconds` is.
+    A launch that never reaches it counts as infinitely long, which has a median and no
     mean: `seconds` is None where half of the launches or more do not. `speedup` is over the base's median, None where
     either is; its interval needs 6 launches of both, all of which reach the target.
     """

@@ -165,8 +165,8 @@ def _rounds_words(scaling: Scaling) -> str:
         return "All rounds count, also those that other work met: a block's times are total seconds over total steps."
     return (
         "Rounds in which other work had more than 5 % of a rank's core in any slice were left out as a whole "
-        f"({units.percent(scaling.left_out)} of them). A block's ratio is the mean of its rounds' log ratios, winsorised "
-        "at 2.5 % per tail."
+        f"({units.percent(scaling.left_out)} of them). A block's ratio is the mean of its rounds' log ratios, "
+        "winsorised at 2.5 % per tail."
     )
 
 

@@ -223,8 +223,8 @@ def _how_to_repeat(loaded: Loaded) -> str:
     nodes = "On one machine a core stands for a node. " if has_nodes and on_one_machine(loaded.runs) else ""
     return (
         f"{nodes}Beside these results the command trains only what is missing; in another folder it trains everything "
-        f"again. harness reproduce {loaded.folder.name} trains one launch of each rank count again and compares it with "
-        "its record."
+        f"again. harness reproduce {loaded.folder.name} trains one launch of each rank count again and compares it "
+        "with its record."
     )
 
 

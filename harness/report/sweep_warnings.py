@@ -103,8 +103,11 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
     for doubt in _DOUBTS:
         met = [run for run in runs if doubt.holds(run)]
         if met:
-            names = f" Counted all the same where valid: {_names(met)}." if doubt.is_named else ""
-            sentences.append(f"{_launches(len(met), len(runs))} {doubt.words}{names}")
+            sentence = f"{_launches(len(met), len(runs))} {doubt.words}"
+            if doubt.is_named:
+                names = (f"{units.ranks(run.point.layout.ranks)}, repeat {run.point.repeat + 1}" for run in met)
+                sentence += f" Counted all the same where valid: {distinct(names, '; ')}."
+            sentences.append(sentence)
     sentences += _doubts_of_times(runs, launches)
     return tuple(sentences)
 
@@ -130,11 +133,6 @@ def _doubts_of_times(runs: Sequence[RunRecord], launches: pd.DataFrame) -> Itera
             f"{_launches(brief, total)} trained for less than {_BRIEF_S:g} s, in which a disturbance weighs much: "
             f"--epochs {epochs} makes that {_ENOUGH_S:g} s."
         )
-
-
-def _names(runs: Sequence[RunRecord]) -> str:
-    """Return rank count and repeat of each of `runs`: ``2 ranks, repeat 1``."""
-    return distinct((f"{units.ranks(run.point.layout.ranks)}, repeat {run.point.repeat + 1}" for run in runs), "; ")
 
 
 def _launches(count: int, total: int) -> str:
