@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.analysis.read_results import load_sweep
 from harness.analysis.units import significant
 from harness.report.answer import plain
-from harness.report.run_words import cost, gpu_kinds, layout_words, machine_words, machines_words
+from harness.report.run_words import batch_words, cost, gpu_kinds, layout_words, machine_words, machines_words
 from harness.report.sweep_facts import run_facts
 from harness.schema.layout import Layout
 from harness.schema.record import Failure
@@ -60,6 +60,15 @@ def test_the_cost_of_launches_has_their_imports_and_a_block_once() -> None:
     failed = Failure(point=two.point, ended=two.ended, exit_code=137, reason="killed", tail="", seconds=3600)
     assert " core-hours in 2 launches, and 1 cut short, " in plain(cost(block, [failed]))
     assert float(plain(cost(block, [failed])).split()[0]) == float(significant(2 + 2 * max(each) / 3600, 2))
+
+
+def test_a_batch_is_said_at_both_ends_where_it_differs() -> None:
+    assert plain(batch_words([make_run(make_point(n)) for n in (1, 2)])) == (
+        "per rank 64, global 64 on 1 rank and 128 on 2 ranks"
+    )
+    fixed = [make_run(make_point(n, global_batch=64)) for n in (4, 2, 1)]
+    assert plain(batch_words(fixed)) == "per rank 64 on 1 rank to 16 on 4 ranks, global 64"
+    assert plain(batch_words(fixed[:1])) == "per rank 16, global 64"
 
 
 def test_a_layout_on_one_machine_has_no_nodes() -> None:
