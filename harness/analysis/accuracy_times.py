@@ -21,7 +21,8 @@ SLACK = 0.01  # the default target lies this far below the base's final accuracy
 class TimeToAccuracy:
     """One layout. `seconds` is the median training time after which a launch first has the target accuracy.
 
-    Epochs are not interpolated. A launch that never reaches it counts as infinitely long, which has a median and no
+    Epochs are not interpolated: `epochs` is the median of the whole epochs until then, None where `seconds` is.
+    A launch that never reaches it counts as infinitely long, which has a median and no
     mean: `seconds` is None where half of the launches or more do not. `speedup` is over the base's median, None where
     either is; its interval needs 6 launches of both, all of which reach the target.
     """
@@ -31,6 +32,7 @@ class TimeToAccuracy:
     launches: int
     reached: int
     seconds: float | None
+    epochs: float | None
     speedup: float | None
     interval: Interval | None
 
@@ -43,14 +45,18 @@ def default_accuracy(launches: pd.DataFrame, base_layout: str) -> float | None:
 
 
 def times_to_accuracy(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
-    """Return one row per valid launch of `epochs` (`launch_frames.epoch_frame`): its place, its session, seconds.
+    """Return one row per valid launch of `epochs` (`launch_frames.epoch_frame`): its place, its session, and two times.
 
-    `seconds` of training until the first epoch whose test accuracy is at least `target`, infinite if none is.
+    `seconds` and `epochs` of training until the first epoch whose test accuracy is at least `target`, that one
+    included; infinite if none is.
     """
     valid = epochs[epochs["valid"]]
-    seconds = valid["trained_s"].where(valid["test_accuracy"] >= target, math.inf)
+    reaches = valid["test_accuracy"] >= target
+    seconds = valid["trained_s"].where(reaches, math.inf)
+    counted = (valid["epoch"] + 1.0).where(reaches, math.inf)
     keys = ["layout", "ranks", "repeat", "run", "session_begin", "session_end"]
-    return valid.assign(seconds=seconds).groupby(keys, sort=False)["seconds"].min().reset_index()
+    launches = valid.assign(seconds=seconds, epochs=counted).groupby(keys, sort=False)
+    return launches[["seconds", "epochs"]].min().reset_index()
 
 
 def speedups_to_accuracy(times: pd.DataFrame, base: pd.DataFrame) -> tuple[TimeToAccuracy, ...]:
@@ -59,6 +65,7 @@ def speedups_to_accuracy(times: pd.DataFrame, base: pd.DataFrame) -> tuple[TimeT
     ranks = times["ranks"].to_numpy()
     runs = times["run"].to_numpy()
     seconds = times["seconds"].to_numpy(dtype=float)
+    epochs = times["epochs"].to_numpy(dtype=float)
     base_launches = layout_launches(base)
     base_runs = set(base["run"])
     base_seconds = base["seconds"].to_numpy(dtype=float)
@@ -81,6 +88,7 @@ def speedups_to_accuracy(times: pd.DataFrame, base: pd.DataFrame) -> tuple[TimeT
                 launches=len(own_seconds),
                 reached=int(np.isfinite(own_seconds).sum()),
                 seconds=median if math.isfinite(median) else None,
+                epochs=float(np.median(epochs[group.places])) if math.isfinite(median) else None,
                 speedup=base_median / median if math.isfinite(median) and math.isfinite(base_median) else None,
                 interval=interval,
             )

@@ -288,7 +288,7 @@ def _facts(run: RunRecord, session: Session) -> dict[str, Any]:
             "rows": epoch_rows(run),
             "all_rows": sum(rank.rows for rank in run.ranks),
             "global_batch": run.global_batch,
-            "started": run.started,
+            "started": run.launched,
             "identical_weights": run.weights.identical,
             "sums_timed": run.sums_timed,
             "inside_s": (run.ended - run.started).total_seconds() + _earlier_s(run) - imported,

@@ -128,7 +128,7 @@ def delayed(hosts: Sequence[str], queued: Sequence[float], loads: Mapping[str, f
         return ()
     return (
         f"rank {worst} waited {queued[worst]:.0%} of the timed epochs for a core on {hosts[worst]}, where other "
-        f"processes kept {loads[hosts[worst]]:.2f} cores busy: at most {MOST_QUEUED:.0%} of either is allowed",
+        f"processes kept {loads[hosts[worst]]:.2f} cores busy",
     )
 
 

@@ -6,6 +6,7 @@ from harness.analysis import units
 from harness.analysis.confidence_intervals import FEWEST_BLOCKS
 from harness.analysis.scaling import Scaling, needed_launches
 from harness.prediction.extrapolation import Extrapolation
+from harness.report.run_words import batch_words
 from harness.schema.record import RunRecord
 
 OF_THIS_SESSION = "Intervals of times hold for this session: on another day the machine may have another speed."
@@ -20,15 +21,12 @@ def conditions(scaling: Scaling, runs: Sequence[RunRecord]) -> str:
     """Return kind of scaling, samples, batch and base of `runs`, and how their ranks sum where that differs."""
     valid = [run for run in runs if not run.invalid]
     base = scaling.base
-    per_rank = [rank.batch for run in valid for rank in run.ranks]
-    batches = [run.global_batch for run in valid]
     counted = f"{units.count(base.rows)} samples per epoch"
     if scaling.scaling != "strong":
         counted = f"{units.count(base.rows / base.ranks)} samples per rank and epoch"
     samples = f"{scaling.scaling.capitalize()} scaling, {counted}"
     return (
-        f"{samples}; batch {units.span(min(per_rank), max(per_rank), 'samples')} per rank, "
-        f"{units.span(min(batches), max(batches))} global. "
+        f"{samples}; batch {batch_words(valid)}. "
         f"Base: {units.ranks(base.ranks)}, {units.seconds(base.seconds)} per epoch.{_reductions(valid)}"
     )
 

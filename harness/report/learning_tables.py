@@ -82,11 +82,12 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
     """Return the training time to the test accuracy `goal`, beside the speedup at equal samples."""
     speedups = {point.layout: point.speedup for point in scaling.points}
     return Table(
-        title=f"Time to {units.percent(goal, 1)} test accuracy",
+        title=f"Time to {units.percent(goal, 2)} test accuracy",
         headings=(
             "Ranks",
             "Layout",
             "Launches\nthat reach it",
+            "Whole epochs\nto reach it",
             "Training time\nto reach it",
             "Speedup to\nthe accuracy",
             "Speedup at\nequal samples",
@@ -96,6 +97,7 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
                 str(target.ranks),
                 names[target.layout],
                 f"{target.reached} of {target.launches}",
+                NOT_MEASURED if target.epochs is None else Cell(text=f"{target.epochs:g}", value=target.epochs),
                 *equal_accuracy(target),
                 ratio_cell(speedups.get(target.layout)),
             )
@@ -104,7 +106,8 @@ def targets_table(targets: Sequence[TimeToAccuracy], scaling: Scaling, goal: flo
         left=0,
         texts=(1,),
         note="The target is the base's final accuracy less one percentage point. A launch reaches it after the first "
-        "epoch that has it; one that never does counts as infinitely long.",
+        "whole epoch that has it, so that a hair below the target costs another epoch; one that never does counts as "
+        "infinitely long. Epochs and times are medians over launches.",
     )
 
 
@@ -122,7 +125,7 @@ def sides_table(first: str, sides: Sequence[tuple[Cell, Side]], goal: float | No
         "Test accuracy at\nequal samples",
     ]
     if goal is not None:
-        level = units.percent(goal, 1)
+        level = units.percent(goal, 2)
         headings += [f"Training time\nto {level}", f"Speedup to\n{level}"]
     rows: list[list[str | Cell]] = []
     for name, side in sides:

@@ -33,8 +33,8 @@ UNDISTURBED = (
     "out as a whole"
 )
 BLOCK_NUMBER = (
-    "A block's number is the mean of its rounds' log ratios, to the single rank's mean over its cores. "
-    "Incl. interference: total seconds over total steps of all slices, what a user waits for."
+    "A block's number is the mean of its rounds' log ratios, winsorised at 2.5 % per tail, to the single rank's mean "
+    "over its cores. Incl. interference: total seconds over total steps of all slices, what a user waits for."
 )
 OVER_BLOCKS = (
     "Times are geometric means over blocks, speedups the ratios of the times, 95 % CIs Student's t over blocks."
@@ -98,9 +98,8 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
     run = runs[0]
     workload = run.point.workload
     origin = run.provenance
-    ranks = distinct(point.ranks for point in scaling.points)
+    ranks = " and ".join(distinct(point.ranks for point in scaling.points).rsplit(", ", 1))
     reductions = distinct(valid.provenance.reduction for valid in runs if len(valid.ranks) > 1)
-    threads = distinct(valid.point.layout.threads for valid in runs)
     commits = distinct(commit_words(valid.provenance) for valid in runs)
     excluded = len(loaded.runs) - len(runs)
     exclusion = "No launch was excluded."
@@ -114,7 +113,7 @@ def methods(loaded: Loaded, scaling: Scaling) -> str:
         f"Replicas trained synchronously with TensorFlow {distinct(valid.provenance.tensorflow for valid in runs)} and "
         f"Keras {origin.keras} on {ranks} MPI ranks ({origin.mpi_library.partition(',')[0]}, mpi4py {origin.mpi4py}; "
         f"{reductions or 'one rank, no allreduce'}), "
-        f"with {threads} TensorFlow thread(s) on as many cores of its own for each rank.",
+        f"{_threads(runs)}.",
         f"Hardware: {_hardware(runs)}; {origin.machine.os}. Measured {days(valid.started for valid in runs)}.",
         *_methods_of_times(scaling),
         exclusion,
@@ -130,16 +129,23 @@ def _hardware(runs: Sequence[RunRecord]) -> str:
     return f"{machines_words(machines)} ({kinds})" if kinds else machines_words(machines)
 
 
+def _threads(runs: Sequence[RunRecord]) -> str:
+    """Return how many threads and cores a rank had, as a part of a sentence."""
+    threads = distinct(run.point.layout.threads for run in runs)
+    if threads == "1":
+        return "each rank with one TensorFlow thread on a core of its own"
+    return f"each rank with {threads} TensorFlow threads on as many cores of its own"
+
+
 def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
     """Return how often was launched and how times and ratios were formed, and what the intervals are."""
     low, high = scaling.repeats
-    base = f"{units.ranks(scaling.base.ranks)} ({units.seconds(scaling.base.seconds)})"
+    base = f"{units.ranks(scaling.base.ranks)} ({units.seconds(scaling.base.seconds)} per epoch)"
     often = f"Each layout was launched {units.span(low, high)} times"
     if scaling.has_turns:
         return (
             f"{often}; all layouts of a repeat trained interleaved, in slices of about 50 ms on the same cores. "
-            f"{ESTIMAND} Rounds of slices that other work met were left out as a whole; speedup is the mean over such "
-            f"blocks of the mean log ratio over rounds, over {base} per epoch.",
+            f"{ESTIMAND} {_rounds_words(scaling)} Speedups are geometric means over blocks, over {base}.",
             "95 % CIs are Student's t over blocks.",
         )
     intervals = "95 % CIs are Student's t over blocks, those of times of this session only."
@@ -150,6 +156,17 @@ def _methods_of_times(scaling: Scaling) -> tuple[str, str]:
         "median over its epochs of the slowest rank's training time after compilation and warm-up, without evaluation; "
         f"a point's time is the geometric mean over blocks, speedup the ratio of these over {base}.",
         intervals,
+    )
+
+
+def _rounds_words(scaling: Scaling) -> str:
+    """Return which rounds of a block count, and what is formed from them."""
+    if scaling.is_as_it_ran:
+        return "All rounds count, also those that other work met: a block's times are total seconds over total steps."
+    return (
+        "Rounds in which other work had more than 5 % of a rank's core in any slice were left out as a whole "
+        f"({units.percent(scaling.left_out)} of them). A block's ratio is the mean of its rounds' log ratios, "
+        "winsorised at 2.5 % per tail."
     )
 
 

@@ -1,7 +1,7 @@
 """Launches in a reader's words: their machine, commit, days, layout, data, settings and cost, each as one text."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -79,7 +79,7 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     seconds: dict[object, float] = {}
     for run in runs:
         block = (run.point.workload, run.point.code, run.block) if run.block else id(run)
-        lasted = (run.ended - run.started).total_seconds() + max(rank.import_s for rank in run.ranks)
+        lasted = (run.ended - run.launched).total_seconds()
         cores[block] = max(cores.get(block, 0), run.point.layout.cores)
         seconds[block] = max(seconds.get(block, 0.0), lasted)
     core_seconds = sum(cores[block] * seconds[block] for block in cores)
@@ -90,9 +90,9 @@ def cost(runs: Sequence[RunRecord], failed: Sequence[Failure] = ()) -> str:
     launches += f", and {len(failed)} cut short" if failed else ""
     lasted = _DAY_S
     if runs:
-        lasted = (max(run.ended for run in runs) - min(run.started for run in runs)).total_seconds()
+        lasted = (max(run.ended for run in runs) - min(run.launched for run in runs)).total_seconds()
     if lasted < _DAY_S:
-        launches += f", {units.seconds(lasted)} from the first to the end of the last"
+        launches += f", {units.seconds(lasted)} from the start of the first to the end of the last"
     return f"{core_hours(core_seconds)} in {launches}"
 
 
@@ -133,6 +133,25 @@ def partial(run: RunRecord) -> str:
     if trained_rows(run) >= 0.99 * all_rows:  # rows that fill no batch on every rank are no piece
         return ""
     return f"partial: {units.count(trained_rows(run))} of {units.count(all_rows)} training samples"
+
+
+def batch_words(runs: Sequence[RunRecord]) -> str:
+    """Return the samples of a step: ``per rank 64, global 64 on 1 rank and 128 on 2 ranks``."""
+    per_rank = _on_ranks(runs, lambda run: [rank.batch for rank in run.ranks])
+    return f"per rank {per_rank}, global {_on_ranks(runs, lambda run: [run.global_batch])}"
+
+
+def _on_ranks(runs: Sequence[RunRecord], values: Callable[[RunRecord], Sequence[int]]) -> str:
+    """Return the `values` of the launches on the fewest and on the most ranks, once where all are the same."""
+    by_ranks: dict[int, list[int]] = {}
+    for run in sorted(runs, key=lambda run: len(run.ranks)):
+        by_ranks.setdefault(len(run.ranks), []).extend(values(run))
+    every = [value for of_count in by_ranks.values() for value in of_count]
+    if len(by_ranks) == 1 or len(set(every)) == 1:
+        return units.span(min(every), max(every))
+    counts = list(by_ranks)
+    ends = (f"{units.span(min(by_ranks[n]), max(by_ranks[n]))} on {units.ranks(n)}" for n in (counts[0], counts[-1]))
+    return (" and " if len(counts) == 2 else " to ").join(ends)
 
 
 def fewest_and_most(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:

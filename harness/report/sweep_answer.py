@@ -185,7 +185,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     study = loaded.study.sweep if loaded.study else None
     remark = ""
     if study:
-        remark = _how_to_repeat(loaded.folder.name)
+        remark = _how_to_repeat(loaded)
     if study and any(run.data.kind == "real" and run.point.workload.has_known_data for run in loaded.runs):
         remark += " It needs the same original files: --data-dir FOLDER says where they are."
     study_files = _study_files(loaded)
@@ -217,11 +217,14 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
     )
 
 
-def _how_to_repeat(name: str) -> str:
-    """Return where the command trains again, and what compares with the records of the sweep `name`."""
+def _how_to_repeat(loaded: Loaded) -> str:
+    """Return where the command trains again, and what compares with the records of the sweep `loaded`."""
+    has_nodes = any(run.point.layout.nodes > 1 for run in loaded.runs)
+    nodes = "On one machine a core stands for a node. " if has_nodes and on_one_machine(loaded.runs) else ""
     return (
-        f"In another folder it trains everything again; here it keeps the valid launches. harness reproduce {name} "
-        "trains one launch of each rank count again and compares it with its record."
+        f"{nodes}Beside these results the command trains only what is missing; in another folder it trains everything "
+        f"again. harness reproduce {loaded.folder.name} trains one launch of each rank count again and compares it "
+        "with its record."
     )
 
 

@@ -11,6 +11,7 @@ from harness.analysis import units
 from harness.datasets import own_file_lines
 from harness.report.answer import Fact, distinct, facts
 from harness.report.run_words import (
+    batch_words,
     commit_words,
     cost,
     data_words,
@@ -32,15 +33,12 @@ def run_facts(
 
     All are `every` run and those that `failed`.
     """
-    per_rank = [rank.batch for run in runs for rank in run.ranks]
-    batches = [run.global_batch for run in runs]
-    batch = f"{units.span(min(per_rank), max(per_rank))} per rank, {units.span(min(batches), max(batches))} global"
     return place_facts(
         runs,
         every,
         ("Data", distinct((data_words(run) for run in fewest_and_most(runs)), "; ")),
         ("Training", distinct((_training(run) for run in runs), "; ")),
-        ("Batch", "the script's own" if runs[0].point.workload.script else batch),
+        ("Batch", "the script's own" if runs[0].point.workload.script else batch_words(runs)),
         ("Check", _replicas(runs)),
         failed=failed,
     )
@@ -125,10 +123,7 @@ def data_facts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[Fact,
         [
             ("Data set", distinct(data_words(run) for run in fewest_and_most(runs))),
             ("Samples", distinct(map(_samples, data))),
-            (
-                "Test samples",
-                distinct("held out of the training part" if d.held_out else "the set's own" for d in data),
-            ),
+            ("Test samples", distinct(map(_test_samples, data))),
             ("A sample", distinct(map(_sample, data))),
             ("Input", _input(runs, launches.set_index("run")["step_seconds"])),
             ("Own file", "; ".join(own_file)),
@@ -146,6 +141,13 @@ def notes(runs: Sequence[RunRecord]) -> tuple[str, ...]:
 
 def _samples(data: DataRecord) -> str:
     return f"{units.count(data.train_rows)} train, {units.count(data.test_rows)} test"
+
+
+def _test_samples(data: DataRecord) -> str:
+    """Return where the test samples are from."""
+    if data.held_out:
+        return "held out of the training part"
+    return "synthetic too" if data.kind == "synthetic" else "the test part of the set"
 
 
 def _sample(data: DataRecord) -> str:
@@ -233,7 +235,7 @@ def machine_facts(runs: Sequence[RunRecord]) -> tuple[Fact, ...]:
             ("MPI", distinct(f"{p.mpi_library}, mpi4py {p.mpi4py}" for p in origins)),
             ("Launcher", distinct((p.launcher for p in origins), "; ")),
             ("Start of ranks", _start_of_ranks(runs)),
-            ("Reduction", distinct(p.reduction for p in origins)),
+            ("Reduction", distinct(run.provenance.reduction for run in runs if len(run.ranks) > 1)),
             ("TensorFlow", distinct(f"{p.tensorflow}, Keras {p.keras}" for p in origins)),
             ("Python", distinct(f"{p.python}, NumPy {p.numpy}" for p in origins)),
             ("Harness", distinct(f"{p.harness} {p.commit[:12]}{' (changed)' if p.dirty else ''}" for p in origins)),
@@ -261,9 +263,9 @@ def _core_ns(runs: Sequence[RunRecord]) -> str:
 
 
 def _placement(run: RunRecord) -> str:
-    """Return on which nodes the ranks of a launch were, and on how many cores each might run."""
+    """Return on which nodes the ranks of a launch were, and on how many cores each was to run."""
     nodes = sorted({rank.node or rank.host for rank in run.ranks})
     cores = {len(rank.cores) for rank in run.ranks}
     per_rank = units.span(min(cores), max(cores))
     where = f"{units.plural(len(run.ranks), 'rank')} on {', '.join(nodes)}"
-    return f"{where}, {per_rank} core{'' if per_rank == '1' else 's'} open to each"
+    return f"{where}, {'each ' if len(run.ranks) > 1 else ''}on {per_rank} core{'' if per_rank == '1' else 's'}"

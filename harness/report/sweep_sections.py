@@ -359,7 +359,8 @@ def sweep_tiles(view: SweepView) -> Iterator[Fact]:
     detail = f"{units.span(*view.scaling.repeats)} per rank count; "
     detail += f"{units.plural(invalid, 'launch')} invalid and excluded" if invalid else "none excluded"
     if view.scaling.left_out and not view.scaling.is_as_it_ran:
-        detail += f"; of their rounds {units.percent(view.scaling.left_out)} excluded, in which other work had a core"
+        left_out = f"{units.percent(view.scaling.left_out)} of their rounds"
+        detail += f"; {left_out} excluded, in which other work used more than 5 % of a rank's core"
     if outliers:
         detail += f"; {units.plural(outliers, 'outlier')}, counted and marked"
     yield Fact(name="Valid launches", value=units.count(len(view.runs) - invalid), detail=detail)
@@ -403,7 +404,7 @@ def _speedup_to_accuracy(view: SweepView) -> Iterator[Fact]:
     target = target_of(view.scaling, view.targets)
     if target is None or view.goal is None:
         return
-    goal = f"to {units.percent(view.goal, 1)} test accuracy"
+    goal = f"to {units.percent(view.goal, 2)} test accuracy"
     reached = f"reached by {target.reached} of {units.plural(target.launches, 'launch')}"
     value = "none"
     detail = f"{goal}, {reached}"
@@ -412,7 +413,7 @@ def _speedup_to_accuracy(view: SweepView) -> Iterator[Fact]:
         interval = f"no interval; {reached}"
         if target.interval:
             interval = _INTERVAL + units.ratio_span(target.interval)
-        detail = f"{goal}; {interval}"
+        detail = f"{goal}, in whole epochs; {interval}"
     yield Fact(name="Speedup to equal accuracy", value=value, detail=detail)
 
 

@@ -74,21 +74,20 @@ def details(scaling: Scaling, extrapolations: Sequence[Extrapolation] = ()) -> t
         return ()
     sentences = [f"{_capitalised(_sample(last, scaling))}."]
     if ran_apart(last):
-        sentences.append(
-            f"Quote beside it the speedup including interference, {ran_words(last)}: {_why_apart(last, scaling)}."
-        )
+        ran = f"Including interference, so with the time that other work took, the speedup is {ran_words(last)}"
+        sentences.append(f"{ran}{_why_apart(last, scaling)}.")
     if extrapolations:
         sentences.append(f"{_capitalised(_furthest(extrapolations, scaling))}.")
     return tuple(sentences)
 
 
 def _why_apart(last: PointScaling, scaling: Scaling) -> str:
-    """Return which side lost more of its time to other work, as a part of a sentence."""
+    """Return which side lost more of its time to other work, where the two speedups differ beyond the interval."""
     assert last.speedup is not None and last.ran_speedup is not None
-    base = units.ranks(scaling.base.ranks)
-    if last.ran_speedup > last.speedup:
-        return f"{base} lost more time to other work"
-    return f"{units.ranks(last.ranks)} lost more time to other work"
+    if not _outside(last.speedup, last.ran_speedup_interval):
+        return ""
+    loser = scaling.base if last.ran_speedup > last.speedup else last
+    return f": {units.ranks(loser.ranks)} lost more time to other work"
 
 
 def _speedup(last: PointScaling, scaling: Scaling, workload: Workload) -> str:
@@ -128,7 +127,7 @@ def _blocks(last: PointScaling, scaling: Scaling) -> str:
         if not ran_apart(last):
             return blocks
         share = units.percent(scaling.left_out)
-        return f"{blocks}; {share} of the rounds are left out, as other work had a core in them"
+        return f"{blocks}; {share} of the rounds are left out, in which other work used more than 5 % of a rank's core"
     if scaling.short_blocks == scaling.disturbed_blocks:
         return f"{blocks}, including interference: too few steps for {LEAST_ROUNDS} rounds"
     return f"{blocks}, including interference: other work met nearly every round"
@@ -157,8 +156,8 @@ def _outside(value: float, interval: Interval | None) -> bool:
 
 
 def ran_words(point: PointScaling) -> str:
-    """Return the speedup including interference and its interval: ``1.55 (1.50 to 1.60)``."""
-    interval = f" ({units.ratio_span(point.ran_speedup_interval)})" if point.ran_speedup_interval else ""
+    """Return the speedup including interference and its interval: ``1.55 (95 % CI 1.50 to 1.60)``."""
+    interval = f" (95 % CI {units.ratio_span(point.ran_speedup_interval)})" if point.ran_speedup_interval else ""
     return f"{point.ran_speedup:.2f}{interval}"
 
 
@@ -191,7 +190,7 @@ def to_accuracy(scaling: Scaling, workload: Workload, targets: Sequence[TimeToAc
     target = target_of(scaling, targets)
     if target is None or goal is None:
         return ""
-    level = f"{units.percent(goal, 1)} test accuracy"
+    level = f"{units.percent(goal, 2)} test accuracy"
     if target.speedup is None:
         reached = f"{target.reached} of {units.plural(target.launches, 'launch')}"
         return f"No speedup to equal accuracy: {reached} on {units.ranks(target.ranks)} reach {level}."
@@ -199,7 +198,17 @@ def to_accuracy(scaling: Scaling, workload: Workload, targets: Sequence[TimeToAc
     ranks = f"{units.ranks(target.ranks)} {'are' if target.ranks > 1 else 'is'}"
     base = units.ranks(scaling.base.ranks)
     reason = _batch_reason(scaling, workload, target)
-    return f"To {level} {ranks} {target.speedup:.2f} times as fast as {base}{doubt}{reason}."
+    counted = _whole_epochs(scaling, target, targets)
+    return f"To {level} {ranks} {target.speedup:.2f} times as fast as {base}{doubt}{counted}{reason}."
+
+
+def _whole_epochs(scaling: Scaling, target: TimeToAccuracy, targets: Sequence[TimeToAccuracy]) -> str:
+    """Return how many whole epochs the base and the point of `target` take, as a part of a sentence."""
+    base = next((each for each in targets if each.layout == scaling.base.layout), None)
+    if base is None or base.epochs is None or target.epochs is None:
+        return ""
+    on_base = f"{base.epochs:g} on {units.ranks(base.ranks)}"
+    return f", counted in whole epochs ({on_base}, {target.epochs:g} on {units.ranks(target.ranks)})"
 
 
 def _batch_reason(scaling: Scaling, workload: Workload, target: TimeToAccuracy) -> str:

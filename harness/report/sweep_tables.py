@@ -281,6 +281,8 @@ def _by_ranks(extrapolations: Sequence[Extrapolation]) -> list[tuple[int, list[E
 def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: Names, sweep: str) -> Table:
     """Return what each part of an epoch takes beyond its ideal share."""
     share = "divided by the ratio of the ranks" if scaling.scaling == "strong" else "unchanged"
+    has_intervals = any(item.speedup_interval for point in points for item in point.costs)
+    interval = ", with its interval (all rows together 95 %)" if has_intervals else ""
     return Table(
         title="Overheads of an epoch",
         headings=(
@@ -306,8 +308,8 @@ def overheads_table(points: Sequence[PointOverheads], scaling: Scaling, names: N
         left=0,
         texts=(1, 2),
         note=f"What each part of an epoch takes beyond its ideal share: the base's part {share}. The last column is "
-        "about the most that the speedup could be if that part took its ideal share and nothing else changed, with its "
-        f"interval (all rows together 95 %). {unequal_cores(scaling)}For the causes of each: "
+        "about the most that the speedup could be if that part took its ideal share and nothing else "
+        f"changed{interval}. {unequal_cores(scaling)}For the causes of each: "
         f"harness explain {sweep}.",
     )
 
@@ -380,7 +382,7 @@ def launches_table(launches: pd.DataFrame, folder: str, failed: Collection[str])
     """Return every launch; `folder` is the link to the sweep's, those with `failed` ranks lead to their timelines."""
     rows: list[tuple[str | Cell, ...]] = []
     in_turns = bool(launches["ran_seconds"].notna().any())
-    recorded = "Its own epochs'\nmedian, incl.\ninterference" if in_turns else "Epoch time"
+    recorded = "Median epoch, incl.\ninterference and\ncold first steps" if in_turns else "Epoch time"
     ordered = launches.sort_values(["ranks", "layout", "repeat"], kind="stable")
     for row in rows_of(ordered[_LISTED]):
         name = row["run"]

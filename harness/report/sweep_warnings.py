@@ -16,8 +16,8 @@ from harness.schema.record import RunRecord
 from harness.schema.record_notes import NoteCode
 
 DISTURBED = (
-    "trained interleaved beside other work. The rounds that this met are left out of all numbers but those called "
-    "including interference."
+    "trained interleaved beside other work. A round that this met is left out for all launches of its block, but for "
+    "the numbers called including interference."
 )
 _BRIEF_S = 1.0  # of a launch's epochs
 _ENOUGH_S = 5.0
@@ -48,10 +48,14 @@ def mixtures(runs: Sequence[RunRecord]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Doubt:
-    """A circumstance of a launch that weakens its numbers; `words` go on after "2 of 7 launches"."""
+    """A circumstance of a launch that weakens its numbers; `words` go on after "2 of 7 launches".
+
+    `is_named`: whether the launches are named, for what it changed is seen in the launch alone.
+    """
 
     words: str
     holds: Callable[[RunRecord], bool]
+    is_named: bool = False
 
 
 _DOUBTS = (
@@ -75,6 +79,7 @@ _DOUBTS = (
         words="had ranks whose cores became twice as near or as far while they trained (core to core), "
         "as where a virtual machine's cores are moved: their allreduces had two speeds.",
         holds=lambda run: run.moved,
+        is_named=True,
     ),
     _Doubt(
         words="ended with weights that differ between ranks.",
@@ -96,9 +101,13 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
         different = ", ".join(map(str, lengths))
         sentences.append(f"The launches differ in the number of epochs ({different}): compare them with care.")
     for doubt in _DOUBTS:
-        count = sum(doubt.holds(run) for run in runs)
-        if count:
-            sentences.append(f"{_launches(count, len(runs))} {doubt.words}")
+        met = [run for run in runs if doubt.holds(run)]
+        if met:
+            sentence = f"{_launches(len(met), len(runs))} {doubt.words}"
+            if doubt.is_named:
+                names = (f"{units.ranks(run.point.layout.ranks)}, repeat {run.point.repeat + 1}" for run in met)
+                sentence += f" Counted all the same where valid: {distinct(names, '; ')}."
+            sentences.append(sentence)
     sentences += _doubts_of_times(runs, launches)
     return tuple(sentences)
 
@@ -148,7 +157,7 @@ def _data_banners(runs: Sequence[RunRecord]) -> Iterator[Banner]:
         if kind == "synthetic":
             text = (
                 f"Synthetic data: made-up samples in the shape of {name}. Times are comparable with those of the real "
-                "data; accuracy says only that training works."
+                "data; accuracies, and times to an accuracy, are not: they say only that training works."
             )
             yield Banner(kind="data", text=text)
         piece = next((partial(run) for run in runs if run.data.name == data), "")

@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -434,11 +434,18 @@ class RunRecord:
         return median(max(epoch.seconds) for epoch in self.as_timed().epochs)
 
     @property
+    def launched(self) -> datetime:
+        """When the first of its processes started: `started` is after TensorFlow's import, but for a script's."""
+        if self.point.workload.script:
+            return self.started
+        return self.started - timedelta(seconds=max(rank.import_s for rank in self.ranks))
+
+    @property
     def wall_seconds(self) -> float:
-        """The seconds that a user waits for such a launch: `started` is after TensorFlow's import."""
+        """The seconds that a user waits for such a launch, from the start of its processes to its record."""
         trained_s = sum(max(epoch.seconds) for epoch in self.epochs)
         seconds = max((self.ended - self.started).total_seconds(), trained_s)  # less where the clock was set back
-        return seconds + max(rank.import_s for rank in self.ranks)
+        return seconds + (self.started - self.launched).total_seconds()
 
 
 def timed_epochs(epochs: tuple[EpochRecord, ...], segments: tuple[Segment, ...]) -> tuple[EpochRecord, ...]:

@@ -91,8 +91,8 @@ _SENTENCES = {
     NoteCode.NCCL_IN_ONE_PIECE: "HARNESS_OVERLAP=1 is ignored: NCCL sums in one piece",
     NoteCode.NOT_IN_TURNS: "the GPUs' memory does not hold {launches} launches at once: they trained one after the "
     "other instead of interleaved",
-    NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: {operations} of TensorFlow "
-    "cannot be counted",
+    NoteCode.FLOPS_NOT_COUNTED: "the floating-point operations of a step are not known: those of TensorFlow's "
+    "{operations} cannot be counted",
     NoteCode.NOT_COUNTED: "energy is not known in full: {reason}",
     NoteCode.LOOP_DIVIDED: "the loop's batches are divided: its losses, Keras's metrics and the single numbers that it "
     "takes out of TensorFlow are of the rows of all ranks, as means where its first steps have not shown a sum; "

@@ -250,7 +250,10 @@ class Workload:
     )
     wire: str = option("Type in which the ranks exchange gradients.", "float32", choices=WIRES, title="Wire type")
     distribution: str = option(
-        "parallel: each rank reads its samples; scatter: rank 0 sends them.", "parallel", choices=DISTRIBUTIONS
+        "parallel: each rank reads its samples; scatter: rank 0 sends them.",
+        "parallel",
+        choices=DISTRIBUTIONS,
+        title="Reading of samples",
     )
     data: str = what(
         "Real or synthetic samples; auto: real where they are here.",

@@ -280,7 +280,11 @@ def other_programs(case: Case) -> Symptom | None:
     if max(waits) <= MOST_QUEUED:
         return None
     rank = int(np.argmax(waits))
-    text = f"Other programs keep {load:.2f} cores busy; rank {rank} waits {units.percent(waits[rank])} of its time."
+    waited = units.percent(case.run.ranks[rank].queued_share)
+    text = (
+        f"Other programs keep {load:.2f} cores busy; rank {rank} waits {waited} of its time for a core, also for its "
+    )
+    text += "own threads. Others cost at most the smaller of the two."
     if case.run.block:
         text += " The rounds that this met are left out, but for numbers including interference."
     return Symptom(text=text, cost=max(waits))

@@ -44,6 +44,7 @@ def test_speed_to_accuracy_counts_the_epochs_that_it_takes() -> None:
     times = times_to_accuracy(epochs, 0.9)
     base, two = speedups_to_accuracy(times, times[times["ranks"] == 1])
     assert (base.seconds, base.speedup, base.interval) == (4.0, 1.0, None)
+    assert (base.epochs, two.epochs) == (2.0, 3.0)
     assert (two.seconds, two.reached) == (3.0, 6) and two.speedup == pytest.approx(4 / 3)
     assert two.interval is not None and two.interval.low == two.interval.high == pytest.approx(4 / 3)
     assert default_accuracy(launch_frame(runs), BASE) == pytest.approx(0.94)
@@ -56,6 +57,7 @@ def test_a_launch_that_never_arrives_takes_for_ever() -> None:
     times = times_to_accuracy(epoch_frame(runs), 0.9)
     _, most, half = speedups_to_accuracy(times, times[times["ranks"] == 1])
     assert (most.reached, most.seconds, most.speedup, most.interval) == (4, 1.0, 2.0, None)
+    assert (most.epochs, half.epochs) == (1.0, None)
     assert (half.reached, half.seconds, half.speedup) == (3, None, None)
     assert times_to_accuracy(epoch_frame(runs), 0.99)["seconds"].eq(math.inf).all()
 

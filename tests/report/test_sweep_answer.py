@@ -46,7 +46,7 @@ def test_first_screen_has_question_answer_accuracy_place_data_cost_and_command(p
         "node1: Example CPU 2.5 GHz, 8 cores, 16.0 GiB",
         "2026-01-05 12:00 to 12:05 UTC",
         "HIGGS, partial: 8,000 of 10,900,000 training samples",
-        "64 per rank, 64 to 128 global",
+        "per rank 64, global 64 on 1 rank and 128 on 2 ranks",
         "0123456789ab",
         "0.16 core-hours in 12 launches",  # 30 s and 2 s of imports, of one core and of two, six times each
         "harness sweep --dataset=higgs --model=dnn",

@@ -46,7 +46,7 @@ def test_launches_whose_cores_came_nearer_or_went_apart_say_so():
     pairs = ((130.4, 480.0), (480.0, 130.0), (120.0, 140.0), (0.0, 130.0), ())
     runs = [make_run(make_point(2, repeat), core_ns=core_ns) for repeat, core_ns in enumerate(pairs)]
     assert [run.moved for run in runs] == [True, True, False, False, False]
-    assert "2 of 5 launches had ranks whose cores became" in doubts(runs, launch_frame(runs))[0]
+    says(doubts(runs, launch_frame(runs))[0], "2 of 5 launches had ranks", "2 ranks, repeat 1; 2 ranks, repeat 2.")
     (fact,) = (fact for fact in machine_facts(runs) if fact.name == "Core to core")
     assert fact.value == "120 to 480 ns there and back, before and after launches"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.accuracy_times import TimeToAccuracy
+from harness.analysis.confidence_intervals import Interval
 from harness.analysis.scaling import scale
 from harness.report import sweep_sentences
 from harness.report.answer import plain
@@ -50,7 +51,7 @@ def test_every_caption_states_base_seconds_scaling_batch_and_repeats(report: Pat
     assert len(found) == len(FIGURES + CURVES)
     for caption in found:
         text = caption.replace("\u00a0", " ")
-        for fact in ("Base: 1 rank, 2.00 s per epoch", "Strong scaling", "64 samples per rank", "64 to 128 global"):
+        for fact in ("Base: 1 rank, 2.00 s per epoch", "Strong scaling", "per rank 64", "64 on 1 rank and 128 on 2"):
             assert fact in text
         assert "3 launches per point" in text and ("95 % CI" in text or "no interval drawn" in text)
 
@@ -165,10 +166,18 @@ def test_a_lower_speedup_to_accuracy_has_its_reason(speedup: float, settings: di
     scaling = scale(launch_frame(runs))
     assert scaling is not None
     target = TimeToAccuracy(
-        layout=scaling.others[-1].layout, ranks=2, launches=3, reached=3, seconds=1.0, speedup=speedup, interval=None
+        layout=scaling.others[-1].layout,
+        ranks=2,
+        launches=3,
+        reached=3,
+        seconds=1.0,
+        epochs=3.0,
+        speedup=speedup,
+        interval=None,
     )
-    sentence = plain(sweep_sentences.to_accuracy(scaling, make_workload(**settings), [target], 0.9))
-    says(sentence, "90.0 % test accuracy", f"{speedup:.2f} times as fast as 1 rank")
+    of_base = replace(target, layout=scaling.base.layout, ranks=1, epochs=2.0, speedup=1.0)
+    sentence = plain(sweep_sentences.to_accuracy(scaling, make_workload(**settings), [of_base, target], 0.9))
+    says(sentence, "90.00 % test accuracy", f"{speedup:.2f} times as fast as 1 rank", "2 on 1 rank", "3 on 2 ranks")
     assert ("is 128 instead of 64 (--global-batch 64 keeps it)" in sentence) == has_reason
 
 
@@ -178,5 +187,10 @@ def test_a_speedup_with_interference_names_who_lost_more() -> None:
     assert scaling is not None
     base, last = scaling.points
     for ran_speedup, loser in ((2.4, "1 rank lost"), (1.6, "2 ranks lost")):
-        disturbed = replace(scaling, points=(base, replace(last, ran_speedup=ran_speedup)))
-        says(" ".join(sweep_sentences.details(disturbed)), f"including interference, {ran_speedup:.2f}", loser)
+        narrow = Interval(low=ran_speedup - 0.1, high=ran_speedup + 0.1)
+        wide = Interval(low=1.1, high=2.9)
+        for interval, is_beyond in ((narrow, True), (wide, False), (None, False)):
+            point = replace(last, ran_speedup=ran_speedup, ran_speedup_interval=interval)
+            words = " ".join(sweep_sentences.details(replace(scaling, points=(base, point))))
+            says(words, "Including interference", f"{ran_speedup:.2f}")
+            assert (loser in plain(words)) == is_beyond

@@ -23,7 +23,7 @@ from harness.base.errors import UserError
 from harness.schema.command_lines import harness_command, repeat_command
 from harness.schema.layout import Layout
 from harness.schema.point import Point
-from harness.schema.presets import resolve
+from harness.schema.presets import resolve, script_workload
 from harness.schema.record import RunRecord, Segment, decode, encode, read_run
 from harness.schema.sweep import Study, Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, SweepFolder
@@ -247,3 +247,16 @@ def test_a_record_with_a_wrong_type_names_the_field(tmp_path):
     (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(UserError, match=r"\$\.steps_per_epoch"):
         read_run(tmp_path)
+
+
+def test_a_launch_begins_with_its_first_process(tmp_path: Path) -> None:
+    """The record of a network of the harness begins after TensorFlow's import, that of a script before it."""
+    run = make_run(make_point(2))  # 30 s, imports of 2.0 and 2.1 s
+    assert (run.started - run.launched).total_seconds() == pytest.approx(2.1)
+    assert run.wall_seconds == pytest.approx(32.1)
+    script = tmp_path / "script.py"
+    script.write_text("")
+    workload = script_workload(script, [], sync="gradients", batch="global")
+    of_script = replace(run, point=replace(run.point, workload=workload))
+    assert of_script.launched == of_script.started
+    assert of_script.wall_seconds == pytest.approx(30)

@@ -23,6 +23,7 @@ from tests.labs.factories import (
     write_study,
 )
 from tests.labs.planted_causes import Machine, slower
+from tests.labs.sentences import says
 
 BUSY = "other processes kept 1.2 cores of node1 busy"
 SLOW_RANK = "a slow rank"
@@ -196,6 +197,14 @@ def test_what_took_little_time_does_not_hide_a_rank_that_is_slow_for_another_rea
     for seed in range(5):
         case = Machine(ranks=2, own=slower(1, 3.0), **little).case(np.random.default_rng(seed))
         assert {"a slow rank", "stolen time"} <= {finding.cause for finding in find_causes([case])}
+
+
+def test_what_others_cost_stands_beside_the_whole_time_that_a_rank_waited() -> None:
+    """A rank's threads wait for each other too: what it waited is more than others can have taken."""
+    case = Machine(rank={"queued_share": 0.44}, provenance={"other_load": 0.2}).case(np.random.default_rng(1))
+    (finding,) = (found for found in find_causes([case]) if found.cause == "cores taken by others")
+    assert finding.cost == pytest.approx(0.2)
+    says(finding.evidence, "0.20 cores", "44 %")
 
 
 def healthy(seed: int) -> Case:

@@ -13,6 +13,7 @@ from harness.report.answer import PageFigure
 from harness.report.figures import SweepView, figure
 
 _MOST_BARS = 16
+_FEWEST_WITH_A_MIDDLE = 4  # launches: the middle half of three are all three
 _LEAST = 0.0001  # a part that takes less than this of every bar is not seen
 
 
@@ -52,16 +53,17 @@ LAUNCH: tuple[BarPart, ...] = (
 @figure("time")
 def breakdowns(view: SweepView) -> Iterator[PageFigure]:
     """Draw the parts of one epoch, and of a whole launch."""
+    launches = "All launches" if view.scaling.repeats[1] < _FEWEST_WITH_A_MIDDLE else "The middle half of the launches"
     text = (
-        f"The middle half of the launches of {view.subject}, means over ranks. Of a synchronisation call, wait time is "
+        f"{launches} of {view.subject}, means over ranks. Of a synchronisation call, wait time is "
         "that for the last rank to enter it, allreduce time the rest; input is drawing the order of samples or waiting "
         "for them; computation is the rest of the slowest rank's epoch."
     )
     yield _breakdown(view, "an epoch", EPOCH, f"Parts of one epoch of {view.subject}", text)
     text = (
-        f"The middle half of the launches of {view.subject}: all epochs, all evaluations and what is done once, "
+        f"{launches} of {view.subject}: all epochs, all evaluations and what is done once, "
         "slowest rank; rest is what remains: checks before training, comparing the weights, gathering the record. Only "
-        "computation and synchronisation count in a speedup."
+        "training counts in a speedup: computation, input and synchronisation."
     )
     yield _breakdown(view, "a launch", LAUNCH, f"Parts of a launch of {view.subject}", text)
 

@@ -46,7 +46,7 @@ def against_ranks(view: SweepView) -> Iterator[PageFigure]:
         noun = "cores" if _several_threads(scaling) else "ranks"
         over = f"{name.lower()} over {base} divided by the ratio of the {noun}"
         text = f"Efficiency of {subject}: {over}. Dashed: ideal."
-        yield _against_ranks(view, "efficiency", f"Parallel efficiency of {subject}", "Parallel efficiency", text)
+        yield _against_ranks(view, "efficiency", f"Efficiency of {subject}", "Efficiency", text)
     constant = "constant" if scaling.scaling == "weak" else "the base divided by the ratio of the ranks"
     ideal = "" if is_single else f" Dashed: ideal, {constant}."
     shows = f"Training time of one epoch of {subject}"
@@ -171,7 +171,7 @@ class _Plot:
             axes.set_ylim(bottom=0, top=max(1.1, 1.05 * self._launches["efficiency"].max()))
             axes.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, symbol=" %"))
             per_core = " per core" if _several_threads(self._scaling) else ""
-            axes.set_ylabel(f"Parallel efficiency{per_core}")
+            axes.set_ylabel(f"Efficiency{per_core}")
         else:
             self._value_axis(axes, unit, logarithmic=logarithmic)
 
