@@ -3,10 +3,13 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
+
+import click
 
 MANY = 1000  # files from which starting processes to read them (1 to 2 s) pays
 _MOST_READERS = 8  # each takes 0.1 GB, and a login node is others' too
@@ -23,18 +26,17 @@ def read_each(read: Callable[[Item], Content], items: Sequence[Item], *, module:
     if len(items) < MANY:
         yield from map(read, items)
         return
-    from rich.console import Console
-    from rich.progress import track
-
     server = get_context("forkserver")  # a fork of this process would not have its threads, only their locks
     server.set_forkserver_preload([module])
     with ProcessPoolExecutor(
         max_workers=min(_MOST_READERS, len(os.sched_getaffinity(0))), mp_context=server, initializer=_start_reading
     ) as pool:
         contents = pool.map(read, items, chunksize=50)
-        console = Console(stderr=True)
-        hidden = not console.is_terminal
-        yield from track(contents, doing, len(items), console=console, transient=True, disable=hidden)
+        if not sys.stderr.isatty():
+            yield from contents
+            return
+        with click.progressbar(contents, length=len(items), label=doing, file=sys.stderr) as shown:
+            yield from shown
 
 
 def _start_reading() -> None:

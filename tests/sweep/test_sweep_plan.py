@@ -127,7 +127,7 @@ def test_layouts_that_do_not_fit_into_memory_together_have_blocks_of_their_own_e
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=1), sweep.layouts)
     found, notes = blocks_of(every, every, peak=10**9, free=5 * 10**9)
     assert sorted((mode, sorted(ranks)) for mode, ranks in found) == [("turns", [1, 2]), ("turns", [1, 4])]
-    says(notes[0], "layouts at a time", "turns: 2 ", "GB")
+    says(notes[0], "layouts at a time", "interleaved: 2 ", "GB")
 
 
 def test_what_cannot_wait_for_a_turn_is_launched_alone():
