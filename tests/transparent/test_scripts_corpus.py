@@ -38,9 +38,9 @@ TOGETHER = {
         "take-arrays-uneven",
         "training-folds-compiled",
         "training-clipped-by-row",
-        "training-clock",
-        "training-signal",
         "observed-losses-appended",
+        "training-clock",
+        "training-signal",  # the last: how many steps it makes depends on when the signal arrives
     ),
     "computed whole": (
         "model-rows-operation",
