@@ -35,8 +35,8 @@ def read_each(read: Callable[[Item], Content], items: Sequence[Item], *, module:
         if not sys.stderr.isatty():
             yield from contents
             return
-        with click.progressbar(contents, length=len(items), label=doing, file=sys.stderr) as shown:
-            yield from shown
+        with click.progressbar(contents, length=len(items), label=doing, file=sys.stderr) as bar:
+            yield from bar
 
 
 def _start_reading() -> None:
