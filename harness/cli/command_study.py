@@ -7,6 +7,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from harness.base import removal
 from harness.base.current_user import UserPath
 from harness.base.errors import UserError
 from harness.base.files import user_errors
@@ -72,8 +73,12 @@ def _write_new(study: Path, text: str) -> None:
             file = study.open("x", encoding="utf-8")
         except FileExistsError as error:
             raise UserError(f"study '{study}' is there: name another file, or remove it first") from error
-        with file:
-            file.write(text)
+        try:
+            with file:
+                file.write(text)
+        except BaseException:
+            removal.remove_file(study)
+            raise
 
 
 def _recorded_tables(folder: Path) -> StudyTables:

@@ -1,6 +1,7 @@
 """``harness study``: the file of a command line, of a recorded sweep, and the schema of such files."""
 
 import json
+import resource
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,19 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
         assert isinstance(ended.exception, UserError)
         says(str(ended.exception), place)
     assert path.read_text() == "# mine\n" and not (tmp_path / "nowhere").exists()
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    """A limit on the size of files is met in the middle of a write, as a full disk is."""
+    path = tmp_path / "study.toml"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        ended = study("init", path, "--dataset", "mnist")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ended.exception is not None
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
