@@ -20,12 +20,11 @@ class DatasetLoop:
     - `why_untried`: why a trial of its gradients would show nothing.
     - `unprobed_place`: where in the script it has taken the gradient of something unknown, of a divided batch.
 
-    The rest is of the current batch: `batch` is the batch of all ranks, `is_divided` whether it was divided, `part`
-    this rank's part of it, or of the last batch that was divided.
+    The rest is of the current batch: `batch` is the batch of all ranks, None when it has asked for one after its last;
+    `is_divided` whether it was divided, `part` this rank's part of it, or of the last batch that was divided.
 
     - `first_part_steps`: how many steps the script had made when its first divided batch was taken.
     - `had_trial`: whether some of its batches were of the trial.
-    - `is_over`: whether it has asked for a batch after its last one.
     """
 
     dataset: Any
@@ -44,7 +43,6 @@ class DatasetLoop:
     is_divided: bool = False
     part: Any = None
     had_trial: bool = False
-    is_over: bool = False
 
     @property
     def place(self) -> tuple[Any, ...]:

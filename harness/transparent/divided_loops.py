@@ -596,6 +596,7 @@ class Loops:
     def _taken(self, original: Callable[..., Any], iterator: Any, loop: DatasetLoop) -> Any:
         """Return the next batch, or this rank's part of it."""
         runtime = self._runtime
+        self._taken_values.end_batch()
         self.end_trial()
         if runtime.steps != self._observed_steps:
             self._observed_steps = runtime.steps
@@ -603,10 +604,8 @@ class Loops:
         runtime.signals.meet()
         runtime.rows.set_undivided()  # also after the last batch
         runtime.loop = loop
-        loop.is_over = True
         loop.batch = None
         loop.is_divided = False
-        self._taken_values.begin_batch()
         if runtime.own_rows.present:
             batch = original(iterator)
             rows = max(rows_in(batch), default=1)
@@ -657,7 +656,6 @@ class Loops:
         self._unprobed_place = loop.unprobed_place if on_trial else ""
         loop.part = self._try(loop) if on_trial else self._calls.divide(loop.batch)
         loop.is_divided = not on_trial
-        loop.is_over = False
         return loop.part
 
     def _counted_once(self, batch: Any) -> Any:

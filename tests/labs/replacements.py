@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from harness.comm import grouped_sums
@@ -21,7 +22,9 @@ from harness.transparent.witness import Alone, NoWitness
 
 
 def describe(owner: Any) -> str:
-    """Return the full name of a class or module."""
+    """Return the full name of a class or module, or of an object's class."""
+    if not isinstance(owner, (type, ModuleType)):
+        owner = type(owner)
     module = getattr(owner, "__module__", "")
     return f"{module}:{owner.__qualname__}" if module and hasattr(owner, "__qualname__") else str(owner.__name__)
 

@@ -39,6 +39,7 @@ TOGETHER = {
         "training-folds-compiled",
         "training-clipped-by-row",
         "observed-losses-appended",
+        "observed-numbers-kept",
         "training-clock",
         "training-signal",  # the last: how many steps it makes depends on when the signal arrives
     ),
@@ -60,6 +61,8 @@ TOGETHER = {
         "observed-rows-drawn-otherwise",
         "observed-rows-drawn-eagerly",
         "observed-rows-of-shape",
+        "observed-rows-by-numpy",
+        "free-count-eager",
         "take-arrays-rows-masked",
     ),
     "sessions": ("session-gradients-clipped", "session-dropout"),
@@ -67,7 +70,8 @@ TOGETHER = {
 """Scripts that one launch runs one after the other, by what they have in common."""
 SOME = (
     "observed-class-counts",
-    "observed-numpy-printed",
+    "observed-numpy-later",
+    "observed-process-printed",
     "observed-mixed-later",
     "observed-witness-left",
     "session-rows-masked",
@@ -88,7 +92,6 @@ MORE = (
     "session-two-losses",
     "take-same-lines",
     "trap-state-unseeded",
-    "free-count-eager",
     "loop-rows-pairs-eager",
     "loop-rows-masked-normalised-eager",
     "free-rows-words",
@@ -103,7 +106,6 @@ MORE = (
     "training-test-step-adds-up",
     "arrays-dropout",
     "surroundings-unused-horovod",
-    "observed-process-printed",
 )
 """Scripts of kinds of which those above have another, or whose parts have tests without ranks: a campaign."""
 # What every rank computes whole, beside the scripts whose names have `rows-`.
@@ -111,6 +113,7 @@ COMPUTED_WHOLE = (
     "model-series-stateful",
     "take-iterator-inside",
     "free-on-batch-mixed",
+    "free-count-eager",
     "habit-resting-hinge",
     "free-own-statistics",
     "free-second-order",

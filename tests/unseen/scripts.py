@@ -23,13 +23,11 @@ _TRAININGS = ("fit", "fit of a data set", "own train_step", "train_on_batch", *_
 _IN_STEPS = ("tf.print", "py_function", "rows in the step")
 _OUTSIDE = (
     *("float", "numpy", "item", "format", "len", "shape", "print", "eager sum", "predictions"),
-    *("NumPy printed", "NumPy kept"),
+    *("NumPy printed", "NumPy kept", "errors kept", "hits kept", "loss added as a tensor"),
 )
 _IN_FIT = ("history", "callback", "metric object", "predictions")
 TOGETHER = 6
 """Scripts of one launch."""
-UNJUDGED = ("NumPy kept",)
-"""How numbers leave TensorFlow where the witness does not look: drawn in campaigns only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,11 +56,8 @@ class Habits:
         return f"{self.seed}: {', '.join((*words, self.exceptions, self.code, self.end, self.optimizer))}"
 
 
-def draw(seed: int, *, judged: bool = False, ends: bool = True) -> Habits:
-    """Return the habits of a seed.
-
-    `judged`: only habits at which the witness looks. Without `ends` the script does not end its process by itself.
-    """
+def draw(seed: int, *, ends: bool = True) -> Habits:
+    """Return the habits of a seed. Without `ends` the script does not end its process by itself."""
     rng = np.random.default_rng(seed)
 
     def pick(*words: Any) -> Any:
@@ -76,8 +71,6 @@ def draw(seed: int, *, judged: bool = False, ends: bool = True) -> Habits:
         leaves = pick("float", "format", "print")
     if training == "own train_step" and rng.random() < 0.5:
         leaves = pick(*_IN_STEPS)
-    if judged and leaves in UNJUDGED:
-        leaves = "callback" if training == "own train_step" else "float"
     return Habits(
         seed=seed,
         training=training,
@@ -123,6 +116,7 @@ x = rng.normal(size=(ROWS, 6)).astype("float32")
 y = (x[:, :1] * x[:, 1:2] + np.sin(x[:, 2:3]) + 0.3 * (np.arange(ROWS)[:, None] % 7 < 2)).astype("float32")
 LOG = os.path.abspath("log-$seed.txt")
 seen, counted, history = [], tf.Variable(0, dtype=tf.int64, trainable=False), []
+kept = []
 
 
 def make_model():
@@ -273,6 +267,7 @@ _LOOP = """{step}
     {data}
     for epoch in range(EPOCHS):
         total, count = 0.0, 0
+        kept.clear()
         for {batch}:
             {slices}
             loss = step(rows, wanted)
@@ -335,7 +330,14 @@ _TAKEN = {
     "predictions": "total += float(loss); seen.append(float(model.predict(rows, verbose=0).sum()))",
     "NumPy printed": 'print("rows", np.sum(rows)); total += float(loss)',
     "NumPy kept": "total += float(loss); seen.append(float(np.sum(rows)))",
+    "errors kept": "total += float(loss); kept.append(tf.reduce_mean(tf.abs(model(rows) - wanted)))",
+    "hits kept": "total += float(loss); kept.append(tf.math.count_nonzero(model(rows) > wanted, dtype=tf.int32))",
+    "loss added as a tensor": "total += loss",
     "eager sum": "total += float(tf.reduce_sum(tf.abs(model(rows)))) / ROWS",
+}
+_AT_END = {
+    "errors kept": "float(total / count + np.mean(kept))",
+    "hits kept": "float(total / count + np.sum(kept) / ROWS)",
 }
 _NOISE = "rows = rows + tf.random.normal(tf.shape(rows), stddev=0.01, seed=3)"
 _SHUFFLE = {
@@ -383,7 +385,7 @@ def _body(habits: Habits) -> str:
             if arrays
             else "pass",
             outside=outside,
-            value="float(total / count)",
+            value=_AT_END.get(habits.leaves, "float(total / count)"),
         )
     own_step = _OWN_STEP.format(noise=noise, inside=inside) if habits.training == "own train_step" else ""
     of_set = habits.training == "fit of a data set"

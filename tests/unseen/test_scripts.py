@@ -29,7 +29,7 @@ def test_every_seed_has_a_script_of_its_own() -> None:
 
 @pytest.mark.mpi  # what is drawn is how scripts behave on ranks
 def test_some_random_scripts_are_right_or_refused(tmp_path: Path, seed: int) -> None:
-    habits = [draw(seed + number, judged=True, ends=False) for number in range(FEW)]
+    habits = [draw(seed + number, ends=False) for number in range(FEW)]
     outcomes = run_together(habits, tmp_path)
     print(f"seed {seed}: {dict(count(list(outcomes.values())))}")
     wrong = {str(drawn): said for drawn, said in outcomes.items() if not said.startswith(_GOOD)}
@@ -40,11 +40,11 @@ def test_some_random_scripts_are_right_or_refused(tmp_path: Path, seed: int) -> 
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 def test_many_random_scripts_are_right_or_refused(tmp_path: Path, seed: int) -> None:
-    habits = [draw(seed + number, judged=True, ends=False) for number in range(MANY - ENDING)]
+    habits = [draw(seed + number, ends=False) for number in range(MANY - ENDING)]
     outcomes = {}
     for first in range(0, len(habits), TOGETHER):
         outcomes |= run_together(habits[first : first + TOGETHER], tmp_path / str(first))
-    outcomes |= run_each([draw(seed + MANY + number, judged=True) for number in range(ENDING)], tmp_path)
+    outcomes |= run_each([draw(seed + MANY + number) for number in range(ENDING)], tmp_path)
     counts = count(list(outcomes.values()))
     print(f"seed {seed}: {dict(counts)}")
     wrong = {str(drawn): said for drawn, said in outcomes.items() if not said.startswith(_GOOD)}
