@@ -1,11 +1,14 @@
 """What a training loop takes out of TensorFlow: single numbers are of all ranks' rows, and rows need whole batches."""
 
 import bisect
+import math
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
+from types import CodeType
 from typing import Any, NamedTuple
 
 import keras
@@ -13,13 +16,16 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from harness.base.errors import UserError
 from harness.transparent.buffer_slot import BufferSlot
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import put, replace, script_place
 from harness.transparent.probe import DoubledBatch
 from harness.transparent.runtime import Runtime
+from harness.transparent.witness.observation import measures
 
-_CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/", __file__)
+_CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
+_ROUNDING = 1e-3  # of an array's length, by which it may differ from another rank's
 _GENERATED = ("<frozen", "__autograph_generated_file")
 _LIBRARIES = (
     f"{Path(__file__).parents[1]}/",
@@ -27,16 +33,25 @@ _LIBRARIES = (
 )
 
 
-class EndedBatches(NamedTuple):
-    """Batches of a training loop that have ended, one after the other.
+class BatchKind(Enum):
+    """How the ranks compute a batch."""
 
-    `last_tensor`: the number of the last tensor that there was then. `rows`: how many this rank stood for in each, None
-    where all ranks have computed the same. `are_doubled`: whether ranks above 0 had every row twice.
+    WHOLE = "all of them alike"
+    DOUBLED = "rank 0 as it is, the others with every row twice, which does not count"
+    TRIED = "rank 0 as it is, the others something else, which does not count"
+    DIVIDED = "each its own part"
+
+
+class Batches(NamedTuple):
+    """Batches of a loop, one after the other.
+
+    `last_tensor`: the number of the last tensor that there was at their end; infinite for the one at hand, and for what
+    comes after the loop. `rows`: how many this rank stands for in each.
     """
 
-    last_tensor: int
-    rows: float | None
-    are_doubled: bool
+    last_tensor: float
+    kind: BatchKind
+    rows: float
 
 
 class NotedShape(tf.TensorShape):
@@ -92,13 +107,13 @@ class TakenValues:
     TensorFlow, so its number says which batch it was made of.
 
     A loop that takes the rows of its first batch out of TensorFlow, or their number, gets whole batches: nobody knows
-    what it makes of them.
+    what it makes of them. One that takes rows of a divided batch later is refused.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._taken: Counter[Any] = Counter()  # numbers of the batch at hand, by the place where they are asked for
-        self._ended: list[EndedBatches] = []
+        self._ended: list[Batches] = []
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -116,23 +131,26 @@ class TakenValues:
         loop = self._runtime.loop
         if loop is None or not loop.trains:
             return
-        ended = EndedBatches(ops.uid(), self._rank_rows(loop), self._runtime.collectives.trial.active)
+        ended = self._at_hand(loop)._replace(last_tensor=ops.uid())
         if self._ended and self._ended[-1][1:] == ended[1:]:
             self._ended.pop()
         self._ended.append(ended)
 
-    def _rank_rows(self, loop: DatasetLoop) -> float | None:
-        """Return for how many rows this rank stands in what is made now; None where all ranks make the same."""
+    def _at_hand(self, loop: DatasetLoop) -> Batches:
+        """Return the loop's batch of now; after its last one, what stands for all of its divided batches."""
         if loop.part is None:
-            return None
-        if loop.batch is None and not loop.had_trial:  # it makes something of all its divided batches
-            return 1.0
-        return float(self._runtime.rows.weight())
+            return Batches(math.inf, BatchKind.WHOLE, 0.0)
+        is_over = loop.batch is None and not loop.had_trial
+        rows = 1.0 if is_over else float(self._runtime.rows.weight())
+        trial = self._runtime.collectives.trial
+        if trial.active:
+            return Batches(math.inf, BatchKind.DOUBLED, rows)
+        return Batches(math.inf, BatchKind.TRIED if trial.goes_on else BatchKind.DIVIDED, rows)
 
-    def _ended_with(self, tensor: Any) -> EndedBatches | None:
-        """Return the batches of which one was at hand when `tensor` was made; None if that has not ended."""
+    def _batches_of(self, tensor: Any, loop: DatasetLoop) -> Batches:
+        """Return the batches of which one was at hand when `tensor` was made."""
         index = bisect.bisect_left(self._ended, tensor._id, key=lambda ended: ended.last_tensor)
-        return self._ended[index] if index < len(self._ended) else None
+        return self._ended[index] if index < len(self._ended) else self._at_hand(loop)
 
     def _rows(self, original: Callable[..., Any], tensor: Any) -> Any:
         """Return the number of rows of a `tensor`, or what goes through them."""
@@ -159,14 +177,14 @@ class TakenValues:
         frame = sys._getframe(2)
         if np.ndim(value):
             self._note_rows(len(value), frame)
+            self._check_array(tensor, value, loop, frame)
             return value
         place = _script_line(frame)
         if place is None or not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype == tf.bool):
             return value
-        ended = self._ended_with(tensor)
-        rank_rows = self._rank_rows(loop) if ended is None else ended.rows
-        if rank_rows is not None:
-            value = self._agreed(value, rank_rows, place, ended)
+        batches = self._batches_of(tensor, loop)
+        if batches.kind is not BatchKind.WHOLE:
+            value = self._agreed(value, batches, place)
         if loop.trains and tensor.dtype != tf.bool:
             self._runtime.witness.numbers(f"taken in line {place[1]}", value)
         return value
@@ -184,25 +202,45 @@ class TakenValues:
         if rows == self._runtime.rows.present_rows > 1 and _script_line(frame) is not None:
             loop.why_whole = f"the loop takes rows of its batches out of TensorFlow ({script_place()})"
 
-    def _agreed(self, value: Any, rank_rows: float, place: tuple[str, int], ended: EndedBatches | None) -> Any:
-        """Return the number of all ranks for this rank's `value`, which the script takes out at `place`.
+    def _check_array(self, tensor: Any, array: Any, loop: DatasetLoop, frame: Any) -> None:
+        """Compare an `array` that the script takes with other ranks', if it may be of this rank's part of a batch.
 
-        It is of `rank_rows` rows, and was made in batches that have `ended`, or in the one at hand.
+        Fewer rows than the part has may be the first ones, which rank 0 has as one process would.
+
+        Raises:
+            UserError: the ranks have others; on all ranks.
         """
+        runtime = self._runtime
+        place = _script_line(frame)
+        if place is None or array.dtype.kind not in "biuf" or not runtime.compares_with_one_process:
+            return
+        if self._batches_of(tensor, loop).kind is not BatchKind.DIVIDED:
+            return
+        has_part = len(array) >= runtime.rows.present_rows
+        parts = runtime.collectives.gather((has_part, array.shape, measures(array)), "arrays that the script takes")
+        if all(part[0] for part in parts) and not all(_is_alike(part, parts[0]) for part in parts):
+            raise UserError(
+                f"the script takes an array out of TensorFlow ({Path(place[0]).name}, line {place[1]}) that is of a "
+                "rank's part of a batch, and has taken none of its first batch, so that batches are divided: take it "
+                "there too, or run the script with -n 1, or with --unjudged all the same"
+            )
+
+    def _agreed(self, value: Any, batches: Batches, place: tuple[str, int]) -> Any:
+        """Return the number of all ranks for this rank's `value`, made in `batches`, which is taken out at `place`."""
         trial = self._runtime.collectives.trial
-        if ended is None:
+        has_ended = batches.last_tensor < math.inf
+        is_doubled = batches.kind is BatchKind.DOUBLED
+        if has_ended:
+            owner = trial.position(self, (*place, value.dtype.name))
+        else:
             self._taken[place] += 1
             owner = trial.position(self, (*place, self._taken[place]))
-            is_doubled = trial.active
-        else:
-            owner = trial.position(self, (*place, value.dtype.name))
-            is_doubled = ended.are_doubled
         if np.issubdtype(value.dtype, np.integer) and not (is_doubled or trial.is_sum(owner)):
             return value
-        rank_numbers = self._runtime.collectives.gather((float(value), rank_rows), "numbers that the script takes")
+        rank_numbers = self._runtime.collectives.gather((float(value), batches.rows), "numbers that the script takes")
         if value.dtype == np.bool_:
             return np.bool_(rank_numbers[0][0])
-        if ended is not None and is_doubled:
+        if has_ended and is_doubled:
             doubled = DoubledBatch.of("reported numbers", [rank_numbers[-1][0]], [rank_numbers[0][0]])
             trial.note(owner, bool(doubled.is_sum()))
         if trial.is_sum(owner):
@@ -214,6 +252,14 @@ class TakenValues:
         return value.dtype.type(agreed)
 
 
+def _is_alike(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
+    """Tell whether two arrays that `_check_array` compares are equal but for rounding."""
+    _, shape, measured = first
+    _, other_shape, others = second
+    size = max(abs(float(measured[0])), abs(float(others[0])), 1e-7)
+    return bool(shape == other_shape and np.allclose(measured, others, rtol=0.0, atol=_ROUNDING * size, equal_nan=True))
+
+
 def _array(tensor: Any, dtype: Any = None, copy: bool | None = None) -> Any:
     """Return the value of a `tensor` as NumPy asks for it: an array of this type."""
     return np.array(tensor._numpy(), dtype, copy=copy)
@@ -221,12 +267,17 @@ def _array(tensor: Any, dtype: Any = None, copy: bool | None = None) -> Any:
 
 def _script_line(frame: Any) -> tuple[str, int] | None:
     """Return file and line of the code that asks for a value at `frame`; None for a library's, or another thread's."""
-    while frame.f_back is not None and any(part in frame.f_code.co_filename for part in _CONVERTING):
+    while frame.f_back is not None and _converts(frame.f_code):
         frame = frame.f_back
     file = frame.f_code.co_filename
     if threading.current_thread() != threading.main_thread() or is_library(file):
         return None
     return file, frame.f_lineno
+
+
+def _converts(code: CodeType) -> bool:
+    """Tell whether `code` asks for a value for whoever has called it."""
+    return code is _array.__code__ or any(part in code.co_filename for part in _CONVERTING)
 
 
 def is_library(file: str) -> bool:

@@ -70,7 +70,8 @@ TOGETHER = {
 """Scripts that one launch runs one after the other, by what they have in common."""
 SOME = (
     "observed-class-counts",
-    "observed-numpy-later",
+    "observed-array-later",
+    "observed-last-row-printed",
     "observed-process-printed",
     "observed-mixed-later",
     "observed-witness-left",

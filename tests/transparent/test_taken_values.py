@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from harness.transparent.dataset_loop import DatasetLoop
-from harness.transparent.patch import put_back
+from harness.transparent.patch import Refused, put_back
 from harness.transparent.taken_values import TakenValues, is_library
 from tests.labs.alike_ranks import alike_runtime
 
@@ -87,10 +87,63 @@ def test_a_loop_that_takes_anything_else_is_not(take):
     assert not runtime.loop.why_whole
 
 
-def test_what_is_taken_of_a_divided_batch_changes_nothing():
+def test_a_number_of_rows_of_a_divided_batch_changes_nothing():
     runtime = script(is_observed=False)
     assert len(BATCH) == 4
     assert not runtime.loop.why_whole
+
+
+def other_part(runtime, array):
+    """Have another rank take `array` wherever this rank takes one."""
+    from harness.transparent.witness.observation import measures
+
+    other = (True, np.shape(array), measures(array))
+    runtime.collectives.gather = lambda value, label: [value, other]
+    runtime.rows.present_rows = 2
+
+
+PART = BATCH[:2]
+
+
+@pytest.mark.parametrize(
+    "take", [np.asarray, np.sum, lambda part: part.numpy(), lambda part: tf.concat([part, part], 0).numpy()]
+)
+def test_an_array_of_a_part_is_refused_after_a_first_batch_of_which_none_was_taken(take):
+    runtime = script(part=PART, is_divided=True, trains=True, is_observed=False)
+    other_part(runtime, BATCH[2:])
+    with pytest.raises(Refused, match="of a rank's part"):
+        take(PART)
+
+
+def test_an_array_of_a_part_is_refused_when_it_is_taken_later():
+    runtime = script(part=PART, is_divided=True, trains=True, is_observed=False)
+    found = PART + 1.0
+    runtime.taken_values.end_batch()
+    runtime.loop.batch = None
+    other_part(runtime, BATCH[2:])
+    with pytest.raises(Refused):
+        np.concatenate([found])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (PART, PART * 1.00001),  # the same, but for rounding
+        (PART[:1], BATCH[2:3]),  # the first rows, which rank 0 has as one process would
+        (tf.constant(["a", "b"]), PART),
+    ],
+)
+def test_arrays_that_are_not_of_a_part_are_taken_as_they_are(ours, theirs):
+    runtime = script(part=PART, is_divided=True, trains=True, is_observed=False)
+    other_part(runtime, theirs)
+    assert len(ours.numpy())
+
+
+@pytest.mark.parametrize("how", [{"part": None}, {"is_observed": True, "part": None}])
+def test_arrays_of_whole_batches_are_not_compared(how):
+    runtime = script(**{"trains": True, "is_observed": False, **how})
+    other_part(runtime, BATCH[2:])
+    assert len(PART.numpy()) == 2
 
 
 def test_a_text_that_is_executed_is_the_scripts_own():
@@ -131,7 +184,8 @@ def test_a_truth_value_is_rank_0s():
 
 
 @pytest.mark.parametrize(
-    "take", [np.asarray, np.float32, np.mean, lambda number: np.array(number, np.float64), lambda number: np.sum([number])]
+    "take",
+    [np.asarray, np.float32, np.mean, lambda number: np.array(number, np.float64), lambda number: np.sum([number])],
 )
 def test_a_number_that_numpy_takes_is_of_all_ranks(take):
     runtime = script(part=BATCH[:2], trains=True, is_observed=False)

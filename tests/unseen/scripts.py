@@ -23,7 +23,7 @@ _TRAININGS = ("fit", "fit of a data set", "own train_step", "train_on_batch", *_
 _IN_STEPS = ("tf.print", "py_function", "rows in the step")
 _OUTSIDE = (
     *("float", "numpy", "item", "format", "len", "shape", "print", "eager sum", "predictions"),
-    *("NumPy printed", "NumPy kept", "errors kept", "hits kept", "loss added as a tensor"),
+    *("NumPy printed", "NumPy kept", "rows later", "errors kept", "hits kept", "loss added"),
 )
 _IN_FIT = ("history", "callback", "metric object", "predictions")
 TOGETHER = 6
@@ -330,9 +330,10 @@ _TAKEN = {
     "predictions": "total += float(loss); seen.append(float(model.predict(rows, verbose=0).sum()))",
     "NumPy printed": 'print("rows", np.sum(rows)); total += float(loss)',
     "NumPy kept": "total += float(loss); seen.append(float(np.sum(rows)))",
+    "rows later": "total += float(loss); seen.extend([float(np.sum(rows))] if count == 4 else [])",
     "errors kept": "total += float(loss); kept.append(tf.reduce_mean(tf.abs(model(rows) - wanted)))",
     "hits kept": "total += float(loss); kept.append(tf.math.count_nonzero(model(rows) > wanted, dtype=tf.int32))",
-    "loss added as a tensor": "total += loss",
+    "loss added": "total += loss",
     "eager sum": "total += float(tf.reduce_sum(tf.abs(model(rows)))) / ROWS",
 }
 _AT_END = {

@@ -111,7 +111,8 @@ _SCRIPTS = {
     "rows-taken": _loop("pass", "seen += len(v)", "report(losses=losses, seen=seen)\n"),
     "rows-of-shape": _loop("pass", "seen += v.shape[0]", "report(losses=losses, seen=seen)\n"),
     "rows-by-numpy": _loop("pass", "seen += float(np.sum(v))", "report(losses=losses, seen=seen)\n"),
-    "numpy-later": _loop("pass", "if len(losses) > 6: print('sum of rows', np.sum(v))", "report(losses=losses)\n"),
+    "array-later": _loop("pass", "if len(losses) > 6: seen += float(np.sum(v))", "report(losses=losses, seen=seen)\n"),
+    "last-row-printed": _loop("pass", "print('last row', v[-1])", "report(losses=losses)\n"),
     "numbers-kept": _KEPT,
     "losses-appended": _loop("pass", _APPENDED, "report(losses=losses, lines=len(open('losses.txt').readlines()))\n"),
     "process-printed": _loop("pass", "import os; print('process', os.getpid(), losses[-1])", "report(losses=losses)\n"),
@@ -125,7 +126,8 @@ _SCRIPTS = {
 _REFUSED = {
     "class-counts": "the variable 'counts' made in",
     "mixed-later": "of a training mixes the rows of its batch",
-    "numpy-later": "prints: 'sum of rows",
+    "array-later": "that is of a rank's part of a batch",
+    "last-row-printed": "prints: 'last row",
 }
 SCRIPTS = [
     Script(name=f"observed-{name}", source=HEAD + body, refused=_REFUSED.get(name, ""))
