@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from types import CodeType
 from typing import Any, NamedTuple
 
 import keras
@@ -17,12 +16,11 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from harness.base.errors import UserError
-from harness.transparent.buffer_slot import BufferSlot
 from harness.transparent.dataset_loop import DatasetLoop
-from harness.transparent.patch import put, replace, script_place
+from harness.transparent.patch import BufferSlot, put, replace, script_place
 from harness.transparent.probe import DoubledBatch
 from harness.transparent.runtime import Runtime
-from harness.transparent.witness.observation import measures
+from harness.transparent.witness import measures
 
 _CONVERTING = ("tensorflow/python/framework/ops.py", "/numpy/")
 _ROUNDING = 1e-3  # of an array's length, by which it may differ from another rank's
@@ -267,17 +265,14 @@ def _array(tensor: Any, dtype: Any = None, copy: bool | None = None) -> Any:
 
 def _script_line(frame: Any) -> tuple[str, int] | None:
     """Return file and line of the code that asks for a value at `frame`; None for a library's, or another thread's."""
-    while frame.f_back is not None and _converts(frame.f_code):
+    while frame.f_back is not None and (
+        frame.f_code is _array.__code__ or any(part in frame.f_code.co_filename for part in _CONVERTING)
+    ):
         frame = frame.f_back
     file = frame.f_code.co_filename
     if threading.current_thread() != threading.main_thread() or is_library(file):
         return None
     return file, frame.f_lineno
-
-
-def _converts(code: CodeType) -> bool:
-    """Tell whether `code` asks for a value for whoever has called it."""
-    return code is _array.__code__ or any(part in code.co_filename for part in _CONVERTING)
 
 
 def is_library(file: str) -> bool:

@@ -1,5 +1,6 @@
 """Where the script is, and which part of a traceback is its own."""
 
+import array
 import contextlib
 import multiprocessing.pool
 import runpy
@@ -7,11 +8,13 @@ import sys
 import traceback
 import types
 
+import numpy as np
 import pytest
 
 from harness.base.errors import UserError
 from harness.readers.script_data import DataSet
 from harness.transparent.patch import (
+    BufferSlot,
     ImportHook,
     OwnRows,
     Refusals,
@@ -175,3 +178,29 @@ def test_an_import_hook_refuses_so_that_no_script_takes_the_package_for_a_missin
     with pytest.raises(Refused):
         ImportHook(refuse, ("sys",)).install()
     put_back()
+
+
+class Numbers(array.array):
+    def __array__(self, dtype=None, copy=None):
+        return np.array([7.0])
+
+
+@pytest.mark.parametrize("owner", [bytes, bytearray, memoryview, array.array, np.ndarray])
+def test_types_with_memory_have_a_function(owner):
+    assert BufferSlot(owner).function
+
+
+@pytest.mark.parametrize("owner", [int, dict, type("Plain", (), {})])
+def test_types_without_memory_have_none(owner):
+    assert BufferSlot(owner).function is None
+
+
+def test_without_it_numpy_asks_the_object_and_with_it_again_no_more():
+    slot = BufferSlot(Numbers)
+    function = slot.function
+    numbers = Numbers("d", [1.0, 2.0])
+    slot.function = None
+    asked = np.asarray(numbers)
+    slot.function = function
+    assert asked.tolist() == [7.0]
+    assert np.asarray(numbers).tolist() == [1.0, 2.0]

@@ -7,6 +7,7 @@ import tensorflow as tf
 from harness.transparent.dataset_loop import DatasetLoop
 from harness.transparent.patch import Refused, put_back
 from harness.transparent.taken_values import TakenValues, is_library
+from harness.transparent.witness import measures
 from tests.labs.alike_ranks import alike_runtime
 
 BATCH = tf.reshape(tf.range(8.0), [4, 2])
@@ -95,8 +96,6 @@ def test_a_number_of_rows_of_a_divided_batch_changes_nothing():
 
 def other_part(runtime, array):
     """Have another rank take `array` wherever this rank takes one."""
-    from harness.transparent.witness.observation import measures
-
     other = (True, np.shape(array), measures(array))
     runtime.collectives.gather = lambda value, label: [value, other]
     runtime.rows.present_rows = 2

@@ -6,8 +6,9 @@ what a script does: it shows whatever trains differently on parts of a batch tha
 interface, and what a launch without a witness has.
 """
 
+from harness.transparent.witness.observation import measures
 from harness.transparent.witness.observed_rank import start_witness
 from harness.transparent.witness.peer_rank import STEPS, Alone, NoWitness, PeerRank
 from harness.transparent.witness.witness_process import enter
 
-__all__ = ["STEPS", "Alone", "NoWitness", "PeerRank", "enter", "start_witness"]
+__all__ = ["STEPS", "Alone", "NoWitness", "PeerRank", "enter", "measures", "start_witness"]
