@@ -39,7 +39,7 @@ TOGETHER = {
         "training-folds-compiled",
         "training-clipped-by-row",
         "observed-losses-appended",
-        "observed-numbers-kept",
+        "observed-numbers-kept",  # only ranks have other numbers of one batch
         "training-clock",
         "training-signal",  # the last: how many steps it makes depends on when the signal arrives
     ),
@@ -62,7 +62,7 @@ TOGETHER = {
         "observed-rows-drawn-eagerly",
         "observed-rows-of-shape",
         "observed-rows-by-numpy",
-        "free-count-eager",
+        "free-count-eager",  # only a launch says that it is whole
         "take-arrays-rows-masked",
     ),
     "sessions": ("session-gradients-clipped", "session-dropout"),
@@ -72,7 +72,7 @@ SOME = (
     "observed-class-counts",
     "observed-array-later",
     "observed-last-row-printed",
-    "observed-process-printed",
+    "observed-process-printed",  # a second witness runs all of a launch again
     "observed-mixed-later",
     "observed-witness-left",
     "session-rows-masked",
