@@ -112,7 +112,7 @@ _SCRIPTS = {
     "rows-of-shape": _loop("pass", "seen += v.shape[0]", "report(losses=losses, seen=seen)\n"),
     "rows-by-numpy": _loop("pass", "seen += float(np.sum(v))", "report(losses=losses, seen=seen)\n"),
     "array-later": _loop("pass", "if len(losses) > 6: seen += float(np.sum(v))", "report(losses=losses, seen=seen)\n"),
-    "last-row-printed": _loop("pass", "print('last row', v[-1])", "report(losses=losses)\n"),
+    "last-row-printed": _loop("pass", "print('last row', *v[-1, :2].numpy())", "report(losses=losses)\n"),
     "numbers-kept": _KEPT,
     "losses-appended": _loop("pass", _APPENDED, "report(losses=losses, lines=len(open('losses.txt').readlines()))\n"),
     "process-printed": _loop("pass", "import os; print('process', os.getpid(), losses[-1])", "report(losses=losses)\n"),
