@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness.base.files import write_atomic
+from harness.transparent.private_files.crossing_renames import CrossingRenames
 from harness.transparent.witness.written_outputs import NAMES, Written, WrittenOutputs, written_gaps
 
 
@@ -183,6 +184,17 @@ def test_a_file_that_takes_the_place_of_another_has_that_name_and_temporary_ones
     written = outputs.observe()
     assert [*written] == ["the file 'best'", "the file 'log'", NAMES]
     assert (written["the file 'log'"].lines, written["the file 'best'"].lines) == (("1",), ("3",))
+
+
+def test_a_rename_counts_where_it_is_replaced_as_in_a_tree_of_its_own(outputs, tmp_path, monkeypatch):
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, getattr(os, name))  # put back at the end
+    CrossingRenames(lambda *_: True).install()
+    (tmp_path / "log.new").write_text("1\n")
+    os.replace(tmp_path / "log.new", tmp_path / "log")  # noqa: PTH105 - as scripts call it
+    assert [*outputs.observe()] == ["the file 'log'", NAMES]
+    write_atomic(tmp_path / "ours", "1\n")
+    assert "the file 'ours'" not in outputs.observe()
 
 
 def test_other_names_of_files_are_found():

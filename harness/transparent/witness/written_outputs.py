@@ -27,6 +27,7 @@ _MOST_BYTES = 2**24  # of a file of arrays that is compared
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object in memory
 _PACKAGE = str(Path(__file__).parents[2])
+_RENAMES = "/private_files/crossing_renames.py"  # replaces the renames of a process with a file tree of its own
 _ARRAYS = (".npy", ".npz")
 _FILE = "the file"
 NAMES = "the names of written files"
@@ -187,9 +188,10 @@ def _is_of_script(frame: Any) -> bool:
         file = frame.f_code.co_filename
         if is_own_code(file):
             return True
-        if is_innermost and file.startswith(_PACKAGE):
+        renames = file.endswith(_RENAMES)
+        if is_innermost and file.startswith(_PACKAGE) and not renames:
             return False
-        is_innermost = is_innermost and "site-packages" not in file
+        is_innermost = is_innermost and (renames or "site-packages" not in file)
         frame = frame.f_back
     return False
 
