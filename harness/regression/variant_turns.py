@@ -108,14 +108,6 @@ class _PlannedLaunch:
     point: Point
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _BlockResult:
-    """The turns of a block that was trained, or why it does not count."""
-
-    turns: pd.DataFrame | None
-    reason: str = ""
-
-
 class VariantTurns:
     """Blocks of variants, added until the budget is spent; their records are kept in `folder`."""
 
@@ -256,11 +248,11 @@ class VariantTurns:
         """Return the turns of the next block, which is trained again where it does not count."""
         for tries_left in reversed(range(_TRIES)):
             result = self._train(len(self.blocks), say)
-            if result.turns is not None:
-                return result.turns
+            if not isinstance(result, str):
+                return result
             if tries_left:
-                say(f"block {len(self.blocks) + 1} is started again: {result.reason}")
-        raise UserError(f"cannot compare: {result.reason}")
+                say(f"block {len(self.blocks) + 1} is started again: {result}")
+        raise UserError(f"cannot compare: {result}")
 
     def _lengthen(self, seconds: float, say: Callable[[str], None]) -> bool:
         """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
@@ -279,8 +271,8 @@ class VariantTurns:
         self._epochs = longer
         return True
 
-    def _train(self, number: int, say: Callable[[str], None]) -> _BlockResult:
-        """Train one block."""
+    def _train(self, number: int, say: Callable[[str], None]) -> pd.DataFrame | str:
+        """Train one block, and return its turns, or in one sentence why it does not count."""
         launches = self._planned_launches(number)
         scratch = Scratch()
         specs = [self._launch_spec(name, launch, scratch.variables) for name, launch in launches.items()]
@@ -296,10 +288,10 @@ class VariantTurns:
         for name, launch in launches.items():
             reason = self._why_not_counted(launch, end.codes[name])
             if reason:
-                return _BlockResult(turns=None, reason=reason)
+                return reason
         if end.turns.empty:
-            return _BlockResult(turns=None, reason="the memory of the GPUs does not hold all launches at once")
-        return _BlockResult(turns=end.turns)
+            return "the memory of the GPUs does not hold all launches at once"
+        return end.turns
 
     def _planned_launches(self, number: int) -> dict[str, _PlannedLaunch]:
         """Return the launches of block `number` by their names (`launch_name`)."""
