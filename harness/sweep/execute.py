@@ -22,7 +22,7 @@ from harness.sweep.finished_launches import Survey, other_code, set_aside
 from harness.sweep.job_cost import NodeHours, ask_accounts
 from harness.sweep.job_loop import Launches, LaunchTally
 from harness.sweep.job_script import write_job
-from harness.sweep.job_submission import identify, own_jobs
+from harness.sweep.job_submission import JobQueue
 from harness.sweep.plan import launch_order
 from harness.sweep.planned_launches import SweepCommand, SweepPlan, WantedLaunches
 from harness.sweep.progress import display, say
@@ -60,7 +60,7 @@ def carry_over(scheduler: Scheduler, files: SweepFolder) -> tuple[Running, ...]:
     if not scheduler.survives_client:
         write_running(files, ())
         return ()
-    launches = identify(scheduler, files, left, say=say)
+    launches = JobQueue(scheduler=scheduler, files=files).identify(left, say=say)
     write_running(files, launches)
     return launches
 
@@ -145,13 +145,14 @@ def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCA
     """
     command = SweepCommand(sweep, context, submission)
     scheduler = command.wanted.scheduler
-    files = command.files
+    files = command.wanted.files
     announce_data([sweep], context.data_dir)
     with hold_sweep(files):
         left = read_running(files)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
-            queued += identify(scheduler, files, tuple(running for running in left if running not in queued))
+            here = tuple(running for running in left if running not in queued)
+            queued += JobQueue(scheduler=scheduler, files=files).identify(here)
         plan = _told_plan(command, queued, invalid_too=True)
         prepare_data(plan, context.data_dir, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
@@ -187,7 +188,7 @@ def run_sweep(
     """
     command = SweepCommand(sweep, context, submission)
     scheduler = command.wanted.scheduler
-    files = command.files
+    files = command.wanted.files
     announce_data([sweep], context.data_dir)
     notice = scheduler.check()
     if notice:
@@ -224,7 +225,7 @@ def _told_plan(command: SweepCommand, queued: Sequence[Running], *, invalid_too:
 
 def _tell(plan: SweepPlan) -> None:
     """Say what `plan` does."""
-    of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.survey, plan.wanted.points[0].code)
+    of_other_code = other_code(plan.wanted.files, plan.survey, plan.wanted.points[0].code)
     for sentence in plan.sentences(of_other_code):
         say(sentence)
 
@@ -337,12 +338,13 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     scheduler = submission.open(oversubscribe=sweep.oversubscribe)
     if not scheduler.survives_client:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
-    launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
-    scheduler.cancel(own_jobs(scheduler, launches))
+    queue = JobQueue(scheduler=scheduler, files=files)
+    launches = queue.identify(left, say=None if is_locked(files) else say)
+    scheduler.cancel(queue.own_jobs(launches))
     if is_locked(files):
         return count_asked(left), True
     with hold_sweep(files), interruptible():
-        carried = identify(scheduler, files, read_running(files), say=say)
+        carried = queue.identify(read_running(files), say=say)
         wanted = WantedLaunches(
             name=f"sweep {folder.name}",
             folder=folder,
@@ -377,10 +379,10 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
     make_results(context.results)
     wanted = together.wanted
     with contextlib.ExitStack() as stack:
-        for files in (together.files, *(command.files for command in commands)):
+        for files in (together.wanted.files, *(command.wanted.files for command in commands)):
             stack.enter_context(hold_sweep(files))
         stack.enter_context(interruptible())
-        carry_over(wanted.scheduler, together.files)
+        carry_over(wanted.scheduler, together.wanted.files)
         stack.callback(together.share_out)  # also of what ended before an interruption
         plan = wanted.plan(together.survey(), free_bytes=wanted.free_bytes())
         _tell(plan)
@@ -413,11 +415,6 @@ class JoinedSweeps:
             scheduler=parts[0].scheduler,
         )
 
-    @property
-    def files(self) -> SweepFolder:
-        """The files that the sweeps share while they are launched."""
-        return SweepFolder(self.wanted.folder)
-
     def survey(self) -> Survey:
         """Share out what has ended, and read what is known of all launches."""
         self.share_out()
@@ -437,8 +434,8 @@ class JoinedSweeps:
             self._copy_turns(command)
 
     def _move_launch(self, command: SweepCommand, point: Point) -> None:
-        shared = self.files
-        home = command.files
+        shared = self.wanted.files
+        home = command.wanted.files
         launch = shared.launch(point.folder)
         if launch.is_recorded:
             set_aside(home, point.folder)
@@ -456,11 +453,11 @@ class JoinedSweeps:
         """Copy the turns of blocks with launches of `command`, with those of the first sweep that it does not have."""
         import pandas as pd
 
-        home = command.files
+        home = command.wanted.files
         members = {point.folder for point in command.wanted.points}
         first = self._commands[0]
         lent = {point.folder for point in first.wanted.points if point.layout not in command.sweep.layouts}
-        for file in self.files.rounds.glob("*.parquet"):
+        for file in self.wanted.files.rounds.glob("*.parquet"):
             turns = pd.read_parquet(file)
             if turns["launch"].isin(members).any():
                 home.rounds.mkdir(exist_ok=True)

@@ -21,7 +21,7 @@ from harness.sweep.finished_launches import check_record, finished_launch, set_a
 from harness.sweep.job_cost import note_ended
 from harness.sweep.job_plan import Job, without_layouts
 from harness.sweep.job_script import write_job
-from harness.sweep.job_submission import QueueRoom, submit_job
+from harness.sweep.job_submission import JobQueue, QueueRoom
 from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.plan import format_seconds
 from harness.sweep.planned_launches import SweepPlan
@@ -240,7 +240,7 @@ class Launches:
     ) -> None:
         self._wanted = plan.wanted
         self._scheduler = plan.wanted.scheduler
-        self._files = SweepFolder(plan.wanted.folder)
+        self._files = plan.wanted.files
         self._pace = Pace(plan.wanted.points, plan.survey.records.values())
         self._progress = progress
         self._resubmits = resubmits
@@ -252,6 +252,7 @@ class Launches:
         self._states: dict[str, State] = {running.job: State(phase="queued") for running in self._running.values()}
         self._last_reasons: dict[Layout, str] = {}
         self._settler = Settler(files=self._files, scheduler=self._scheduler)
+        self._queue = JobQueue(files=self._files, scheduler=self._scheduler)
         self._submitting_since: float | None = None  # a job that does not reach the queue
         self._silent_since: float | None = None  # a scheduler that does not answer
         self._unexplained_since: float | None = None  # nothing but jobs that no answer lists
@@ -419,7 +420,7 @@ class Launches:
         folders = {launch.point.folder for launch in launches}
         self._open |= folders
         try:
-            identifiers = submit_job(self._scheduler, job, launches, self._progress.say)
+            identifiers = self._queue.submit(job, launches, self._progress.say)
         except QueueFull as error:
             self._open -= folders
             return self._leave_alone(job, error)

@@ -39,6 +39,11 @@ class WantedLaunches:
     submission: Submission
     scheduler: Scheduler
 
+    @property
+    def files(self) -> SweepFolder:
+        """The files of these launches, and of whatever is launched with them."""
+        return SweepFolder(self.folder)
+
     def plan(
         self, surveyed: Survey, carried: Sequence[Running] = (), *, free_bytes: float, invalid_too: bool = True
     ) -> "SweepPlan":
@@ -189,19 +194,14 @@ class SweepCommand:
             scheduler=scheduler,
         )
 
-    @property
-    def files(self) -> SweepFolder:
-        """The files of the sweep."""
-        return SweepFolder(self.wanted.folder)
-
     def note(self) -> None:
         """Write down what is asked for, and how it is launched."""
-        write_study(self.files, self.sweep, self.wanted.skipped)
-        write_submission(self.files, self.wanted.submission)
+        write_study(self.wanted.files, self.sweep, self.wanted.skipped)
+        write_submission(self.wanted.files, self.wanted.submission)
 
     def survey(self) -> Survey:
         """Read what is known of the sweep's launches."""
-        return survey(self.files, self.wanted.points)
+        return survey(self.wanted.files, self.wanted.points)
 
     def cost(self, plan: SweepPlan) -> NodeHours:
         """Return what the plan's jobs may cost, having said it, and by which MPI and on which cores they run."""
@@ -212,7 +212,7 @@ class SweepCommand:
         unusable = self.wanted.scheduler.unusable_nodes() if limit is not None else ()
         if warning := warn_of_nodes(self.runnable, limit, unusable):
             say(warning)
-        past = past_launches(self.files, request.partition)
+        past = past_launches(self.wanted.files, request.partition)
         cost = estimate(plan.jobs, request, limit, plan.survey.durations(), past)
         say(str(cost))
         return cost
@@ -221,7 +221,7 @@ class SweepCommand:
         """Count the whole blocks that a job has made beyond those that it was asked for: the sweep has so many."""
         most = max(self.sweep.repeats, self.wanted.submission.most_blocks)
         points = launch_order(replace(self.sweep, repeats=most), self.runnable)
-        records = survey(self.files, points).records
+        records = survey(self.wanted.files, points).records
         missing = {point.repeat for point in points if point.folder not in records}
         whole_blocks = min(missing, default=most)
         if whole_blocks > self.sweep.repeats:

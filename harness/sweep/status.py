@@ -12,7 +12,7 @@ from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, other_code, survey
 from harness.sweep.job_loop import series_progress, waits_behind_others
-from harness.sweep.job_submission import identify
+from harness.sweep.job_submission import JobQueue
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import Scheduler
@@ -160,7 +160,8 @@ def _ask_scheduler(
         return {}, ()
     try:
         scheduler = read_submission(files).open(oversubscribe=True)
-        identified = {running.point.folder: running for running in identify(scheduler, files, tuple(submitted))}
+        identified_launches = JobQueue(scheduler=scheduler, files=files).identify(submitted)
+        identified = {running.point.folder: running for running in identified_launches}
         states = scheduler.poll(sorted({running.job for running in identified.values()}))
     except UserError as error:
         silent = {

@@ -144,7 +144,7 @@ def test_one_answer_without_a_job_does_not_say_that_it_was_not_queued(
     job.files.jobs.mkdir(exist_ok=True)
     (point,) = job.points
     launch = Running(point=point, job="", started=START, scheduler="slurm", name=job.name)
-    assert job_submission.submit_job(SilentSlurm(), job, [launch], print) == ("7",)
+    assert job_submission.JobQueue(scheduler=SilentSlurm(), files=job.files).submit(job, [launch], print) == ("7",)
 
 
 @pytest.mark.campaign
