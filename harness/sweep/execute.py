@@ -238,7 +238,7 @@ def _take_in(wanted: WantedLaunches, carried: tuple[Running, ...]) -> tuple[Runn
     return launches.going
 
 
-def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
+def _launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
     """Run the jobs of `plan`, and return what became of them."""
     total = sum(len(set(job.points)) for job in plan.jobs) + count_asked(plan.carried)
     if not plan.jobs and not plan.carried:
@@ -286,14 +286,14 @@ def _launch_all(
     Return what became of the last launches.
     """
     wanted = command.wanted
-    tally = launch(plan, timed=timed)
+    tally = _launch(plan, timed=timed)
     if wanted.scheduler.survives_client or tally.busy:
         return tally
     again, sentence = plan.once_more(command.survey(), free_bytes=wanted.free_bytes())
     for line in filter(None, (sentence, *again.notes)):
         say(line)
     if again.missing:
-        tally = launch(again, timed=timed)
+        tally = _launch(again, timed=timed)
     while enough is not None and not tally.failed and not tally.busy:
         repeats = enough(wanted.folder)
         if repeats <= command.sweep.repeats:
@@ -301,7 +301,7 @@ def _launch_all(
         wider = command.widen(repeats)
         for note in wider.notes:
             say(note)
-        tally = launch(wider, timed=False)  # the first ones have waited
+        tally = _launch(wider, timed=False)  # the first ones have waited
     return tally
 
 
@@ -390,11 +390,11 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
         for command in commands:
             command.note()
         with _forking(plan):
-            launch(plan, timed=True)
+            _launch(plan, timed=True)
             again, sentence = plan.once_more(together.survey(), free_bytes=wanted.free_bytes())
             for line in filter(None, (sentence, *again.notes)):
                 say(line)
-            launch(again, timed=True)
+            _launch(again, timed=True)
         return len(together.survey().missing(wanted.points))
 
 
