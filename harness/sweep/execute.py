@@ -26,7 +26,6 @@ from harness.sweep.job_submission import JobQueue
 from harness.sweep.plan import launch_order
 from harness.sweep.planned_launches import SweepCommand, SweepPlan, WantedLaunches
 from harness.sweep.progress import display, say
-from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, read_submission
 from harness.sweep.sweep_files import Running, count_asked, read_running, read_study, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
@@ -35,14 +34,16 @@ from harness.sweep.warm_python import forked_ranks
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
 
 
-def carry_over(scheduler: Scheduler, files: SweepFolder) -> tuple[Running, ...]:
-    """Return the launches of the sweep of `files` that go on in the queue, so that none is submitted twice.
+def carry_over(wanted: WantedLaunches) -> tuple[Running, ...]:
+    """Return the launches in the folder of the `wanted` ones that go on in the queue: none is submitted twice.
 
     Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
 
     Raises:
         UserError: they were submitted to another scheduler, or this one does not say whether it has them.
     """
+    scheduler = wanted.scheduler
+    files = wanted.files
     left = read_running(files)
     if not scheduler.survives_client:
         orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
@@ -194,7 +195,7 @@ def run_sweep(
     if notice:
         say(notice)
     with hold_sweep(files), interruptible():
-        carried = carry_over(scheduler, files)
+        carried = carry_over(command.wanted)
         tidy(files, carried)
         if carried:
             carried = _take_in(command.wanted, carried)
@@ -382,7 +383,7 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
         for files in (together.wanted.files, *(command.wanted.files for command in commands)):
             stack.enter_context(hold_sweep(files))
         stack.enter_context(interruptible())
-        carry_over(wanted.scheduler, together.wanted.files)
+        carry_over(wanted)
         stack.callback(together.share_out)  # also of what ended before an interruption
         plan = wanted.plan(together.survey(), free_bytes=wanted.free_bytes())
         _tell(plan)
