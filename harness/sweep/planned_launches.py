@@ -225,13 +225,14 @@ class SweepCommand:
         missing = {point.repeat for point in points if point.folder not in records}
         whole_blocks = min(missing, default=most)
         if whole_blocks > self.sweep.repeats:
-            self.sweep = replace(self.sweep, repeats=whole_blocks)
-            self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
-            self.note()
+            self._set_repeats(whole_blocks)
 
     def widen(self, repeats: int) -> SweepPlan:
         """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
+        self._set_repeats(repeats)
+        return self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)
+
+    def _set_repeats(self, repeats: int) -> None:
         self.sweep = replace(self.sweep, repeats=repeats)
         self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
         self.note()
-        return self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)
