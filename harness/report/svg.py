@@ -168,7 +168,7 @@ def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
         rows = -(-len(handles) // columns) + sum(text.count("\n") for text in texts)
         figure.set_figheight(size[1] + _LEGEND_ROW * max(0, rows - 1))
     figure.draw_without_rendering()  # the layout is found once, for all kinds of files
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)
     return figure
 
 
