@@ -147,24 +147,31 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN, shared: bo
     )
     root = "/".join([".."] * len(Path(answer.place).parts))
     with folder_atomic(target) as staging:
-        write_pictures = partial(_write_pictures, staging, keywords=_keywords(answer.command), style=style)
-        with done_to_each(write_pictures, answer.figures, shared=shared, doing="drawing figures") as written:
+        draw = partial(_draw, staging, keywords=_keywords(answer.command), style=style)
+        figures = answer.figures
+        with done_to_each(draw, figures, shared=shared, doing="drawing figures") as drawings:
             for name, text in answer.files.items():
                 (staging / name).write_text(text, encoding="utf-8")
-            _write_tables(staging, answer.figures)
+            _write_tables(staging, figures)
             (staging / SUMMARY).write_bytes(encode(summary))
-            (staging / PAGE).write_text(render_page("page.html.j2", answer=answer, root=root), encoding="utf-8")
-            list(written)
+            inline = {figure.name: drawing for figure, drawing in zip(figures, drawings, strict=True)}
+        page = render_page("page.html.j2", answer=answer, drawings=inline, root=root)
+        (staging / PAGE).write_text(page, encoding="utf-8")
     _write_index(reports)
     return replace(answer, page=target / PAGE)
 
 
-def _write_pictures(folder: Path, figure: PageFigure, *, keywords: str, style: str) -> None:
-    """Write the PDF, SVG and PNG of `figure` into `folder`; in the style ``paper`` PDFs of COLUMNS too."""
+def _draw(folder: Path, figure: PageFigure, *, keywords: str, style: str) -> str:
+    """Write the PDF, SVG and PNG of `figure` into `folder`, in the style ``paper`` PDFs of COLUMNS too.
+
+    Return the drawing for the inside of a page.
+    """
+    drawing = figure.picture.draw()
     for kind in ("pdf", "svg", "png"):
-        (folder / f"{figure.name}.{kind}").write_bytes(figure.picture.file(kind, keywords))
+        (folder / f"{figure.name}.{kind}").write_bytes(drawing.file(kind, keywords))
     for name, width in COLUMNS.items() if style == PAPER else ():
         (folder / f"{figure.name}-{name}.pdf").write_bytes(printed(figure.picture, width, keywords))
+    return drawing.inline()
 
 
 def _write_tables(folder: Path, figures: Sequence[PageFigure]) -> None:
