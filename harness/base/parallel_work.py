@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -28,9 +29,10 @@ Result = TypeVar("Result")
 def read_each(read: Callable[[Item], Result], items: Sequence[Item], *, doing: str) -> Iterator[Result]:
     """Yield what `read` returns of each of `items`, in their order; several processes read `MANY` or more.
 
-    A terminal then shows a bar, which says what it is `doing`, and garbage collection passes over what was read.
+    A terminal then shows a bar, which says what it is `doing`, and garbage collection passes over what was read. A
+    process with several threads reads alone: their locks would stay locked in forked ones.
     """
-    are_many = len(items) >= MANY
+    are_many = len(items) >= MANY and threading.active_count() == 1
     with contextlib.ExitStack() as stack:
         if are_many:
             stack.enter_context(_uncollected())
