@@ -19,7 +19,7 @@ from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.analysis.turn_blocks import BlockTimes, read_turn_block
 from harness.analysis.units import percent
 from harness.base.errors import UserError
-from harness.base.parallel_reading import read_each
+from harness.base.parallel_work import read_each
 from harness.schema.layout import Layout, layout_order
 from harness.schema.record import Account, Failure, RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import Study
@@ -224,7 +224,7 @@ class _Reader:
         children = [child for child in self._files.path.iterdir() if _is_launch(child)]
         launches = []
         read = partial(_read_launch, study=study)
-        for result in read_each(read, children, module=__name__, doing="reading launches"):
+        for result in read_each(read, children, doing="reading launches"):
             if isinstance(result, str):
                 self.damaged.append(result)
             else:

@@ -29,7 +29,8 @@ from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.base.setting_names import setting
 from harness.regression import variant_launcher
-from harness.regression.launch_comparison import DEFAULT_THRESHOLD, OPEN, ComparedRow
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
+from harness.regression.launch_comparison import OPEN, ComparedRow
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.variant_launcher import VariantLaunch
 from harness.regression.variant_samples import LOOKS, TurnsStudy, block_samples, judge_samples, launch_name

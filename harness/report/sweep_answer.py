@@ -23,6 +23,7 @@ from harness.analysis.scaling import Scaling, parts_of_points, ratios_frame, sca
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.errors import UserError
 from harness.base.exit_codes import UNDECIDED
+from harness.base.parallel_work import MANY
 from harness.base.removal import check_folder
 from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
@@ -111,7 +112,8 @@ def report_sweep(
         raise UserError(f"reports '{reports}' would replace the records in '{sweep_folder}': choose another folder")
     check_folder(target, "report")
     measured = _measure(loaded, base, network)
-    return write_page(_answer(loaded, target, measured), reports, style=style)
+    answer = _answer(loaded, target, measured)
+    return write_page(answer, reports, style=style, shared=len(loaded.runs) >= MANY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from harness.base.errors import UserError
-from harness.base.parallel_reading import read_each
+from harness.base.parallel_work import read_each
 from harness.base.removal import move
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -89,9 +89,7 @@ def survey(files: SweepFolder, points: Iterable[Point]) -> Survey:
     every = {point.folder: point for point in points}
     launched = [point for name, point in every.items() if name in present]
     read = partial(_read_finished, files)
-    for point, record in zip(
-        launched, read_each(read, launched, module=__name__, doing="reading launches"), strict=True
-    ):
+    for point, record in zip(launched, read_each(read, launched, doing="reading launches"), strict=True):
         if isinstance(record, str):
             result.damaged[point.folder] = record
         else:
