@@ -267,7 +267,8 @@ def run_command(options: RunOptions) -> Answer:
         if start.here and record is None:  # the times of a record are compared with those of a sweep's launches
             environment |= local_transports()
         code = run_ranks(command, environment, output=rank_output(), handles=handles, here=start.here)
-    why = f" (a rank was {Local.explain(State(phase='ended', exit_code=code))})" if code > SIGNALLED else ""
+    is_signalled = code - SIGNALLED in set(signal.Signals)
+    why = f" (a rank was {Local.explain(State(phase='ended', exit_code=code))})" if is_signalled else ""
     return _answer(options, layout.ranks, time.monotonic() - begin, code, why)
 
 
