@@ -10,10 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.base.launch_guard import LaunchGuard, end_processes, find_processes
 from tests.hosts.lab import Lab
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 _WAIT_S = 30.0
+_CONFIG_VARIABLE = "SLURM_CONF"  # of the daemons, and of all steps and jobs that they start
 # Debian keeps the daemons where a user's PATH may not lead.
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 # config_overrides: nodes may state more cores than the machine has. TmpFS of each node's own: PMIx of two nodes
@@ -75,11 +77,13 @@ def missing() -> str | None:
 class Cluster:
     """The running cluster. `folder` holds its configuration, state and logs; `daemons` its processes by name.
 
-    With a `lab` every node is one of its hosts, and the controller and its users are on n1.
+    With a `lab` every node is one of its hosts, and the controller and its users are on n1. The `guard` ends the
+    daemons if this process is killed.
     """
 
     folder: Path
     nodes: tuple[str, ...]
+    guard: LaunchGuard
     lab: Lab | None = None
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -87,15 +91,19 @@ class Cluster:
     def config(self) -> Path:
         return self.folder / "slurm.conf"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment in which Slurm's commands find this cluster, and in which it ends with this process."""
+        return os.environ | self.guard.variables | {_CONFIG_VARIABLE: str(self.config)}
+
     def on(self, node: str, words: Sequence[str], folder: Path | None = None) -> list[str]:
         """Return the command `words` as it is run on `node`, in `folder` where that is another host."""
         return [*(self.lab.enter(node, folder) if self.lab else ()), *words]
 
     def ask(self, *words: str) -> str:
         """Run one of Slurm's commands and return what it printed."""
-        environment = os.environ | {"SLURM_CONF": str(self.config)}
         answer = subprocess.run(
-            self.on("n1", words), env=environment, capture_output=True, text=True, timeout=60, check=False
+            self.on("n1", words), env=self.environment, capture_output=True, text=True, timeout=60, check=False
         )
         assert answer.returncode == 0, f"{' '.join(words)}: {answer.stdout}{answer.stderr}"
         return answer.stdout
@@ -139,7 +147,7 @@ class Cluster:
         return self.ask("squeue", "-h", "-r", "-t", "all", "-o", "%i").split()
 
     def _start(self, name: str, *words: str) -> None:
-        environment = os.environ | {"SLURM_CONF": str(self.config), "PATH": _PATH}
+        environment = self.environment | {"PATH": _PATH}
         with (self.folder / "log" / f"{name}.out").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
                 self.on(name if name in self.nodes else "n1", words),
@@ -163,14 +171,26 @@ class Cluster:
         wait_for(lambda: set(self.states().values()) == {"idle"}, "idle nodes")
 
     def _try(self, *words: str) -> bool:
-        environment = os.environ | {"SLURM_CONF": str(self.config)}
-        return not subprocess.run(self.on("n1", words), env=environment, capture_output=True, check=False).returncode
+        tried = subprocess.run(self.on("n1", words), env=self.environment, capture_output=True, check=False)
+        return tried.returncode == 0
 
     def stop(self) -> None:
-        """End all jobs and every process that was started."""
+        """End all jobs and every process that was started, also where no controller answers any more.
+
+        Raises:
+            AssertionError: the controller did not end the jobs, or a process is left.
+        """
+        try:
+            self._end_jobs()
+        finally:
+            self._end_daemons()
+
+    def _end_jobs(self) -> None:
         if "slurmctld" in self.daemons and self.daemons["slurmctld"].poll() is None:
             self.ask("scancel", "--quiet", "--user=root")
             wait_for(lambda: not self.ask("squeue", "-h").strip(), "the last job to end")
+
+    def _end_daemons(self) -> None:
         for name in reversed(tuple(self.daemons)):
             daemon = self.daemons.pop(name)
             daemon.terminate()
@@ -179,6 +199,10 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        end_processes(_CONFIG_VARIABLE, str(self.config))  # steps, and jobs that no controller has ended
+        left = find_processes(_CONFIG_VARIABLE, str(self.config))
+        assert not left, f"processes of the cluster in {self.folder} do not end: {left}"
+        self.guard.end(orderly=True)
 
 
 @contextmanager
@@ -212,7 +236,7 @@ def running(
         os.mknod(device, 0o20666, os.makedev(1, 3))
     lines = [f"NodeName=n[1-{nodes}] Name=gpu File={device}\n" for device in devices]
     (folder / "gres.conf").write_text("AutoDetect=off\n" + "".join(lines))
-    cluster = Cluster(folder=folder, nodes=names, lab=lab)
+    cluster = Cluster(folder=folder, nodes=names, guard=LaunchGuard(), lab=lab)
     with ExitStack() as stack:
         stack.callback(cluster.stop)
         cluster.start()

@@ -29,6 +29,7 @@ from harness.comm.mpi_library import (
 from harness.comm.native import build as native_build
 from harness.doctor.all_checks import PROBLEM, check_mpi, try_find_mpi
 from harness.schema.layout import Layout
+from harness.sweep.launch_command import mpirun_words
 from harness.sweep.schedulers import open_scheduler
 from tests.labs.sentences import refuses
 
@@ -235,6 +236,14 @@ def test_intels_mpirun_is_a_script_that_needs_hydra_on_the_path(install: Callabl
     assert mpi4py_variables(mpi)["MPI4PY_LIBMPI"] == str(prefix / "lib" / "libmpi.so.12")
     assert compiler_wrapper(mpi, "mpicxx") == str(prefix / "bin" / "mpicxx")
     assert compiler_variables(mpi) == {"I_MPI_ROOT": str(prefix)}
+
+
+def test_intels_ranks_are_bound_by_its_own_variables() -> None:
+    hydra = Path("/opt/impi/bin/mpiexec.hydra")
+    bound = mpirun_words(hydra, Family.INTEL, 4, per_node=2, threads=3)
+    assert bound[:5] == (str(hydra), "-n", "4", "-ppn", "2")
+    assert bound[5:] == ("-genv", "I_MPI_PIN_CELL", "core", "-genv", "I_MPI_PIN_DOMAIN", "3")
+    assert mpirun_words(hydra, Family.INTEL, 4, oversubscribe=True)[3:] == ("-genv", "I_MPI_PIN", "off")
 
 
 def test_intels_ranks_start_by_srun_where_a_pmi_library_is_named(

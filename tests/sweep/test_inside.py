@@ -1,6 +1,7 @@
 """A sweep inside a job that a user has opened: it takes the nodes of that job and submits nothing."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.labs.job_variables import SEVERAL, SLURM, nodefile
 from tests.labs.sentences import says
 from tests.labs.sweep_lab import Lab, wait_for
 
+RECORDED = Path(__file__).parents[1] / "data/pbs"
 OF_RANKS = ("PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 
@@ -108,6 +110,21 @@ def test_in_a_pbs_job_of_several_nodes_it_takes_them(monkeypatch: pytest.MonkeyP
     says(scheduler.refusal(Layout(nodes=4)), 4, "nodes", 3)
     monkeypatch.setenv("PMIX_RANK", "0")
     assert scheduler_class(name).detect() is None
+
+
+@pytest.mark.usefixtures("in_qsub")
+def test_in_a_pbs_job_a_block_is_planned_for_what_is_left_of_it(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = (RECORDED / "qstat_running_held.json").read_text()
+    started = time.ctime(time.time() - 180)  # of its ten minutes
+    (tmp_path / "answer").write_text(answer.replace("1015.head", "7.head").replace("Fri Nov 20 17:07:10 2026", started))
+    command(tmp_path / "bin", "qstat", f"#!/bin/sh\ncat {tmp_path}/answer\n", monkeypatch)
+    scheduler = open_scheduler("inside_pbs", request=JobRequest(mode="turns"))
+    plan = JobPlan(mode="turns", points=(Point(workload=lab.workload, layout=Layout(nodes=3)),), in_turns=True)
+    limit = scheduler.limit()
+    assert 360 <= time_limit(plan, scheduler.request, limit) <= 420
+    says(estimate([plan], scheduler.request, limit, {}), "job 7.head")
 
 
 def test_a_job_of_one_node_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
