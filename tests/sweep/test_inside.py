@@ -136,7 +136,9 @@ def test_a_job_of_one_node_is_no_cluster(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mode", ["turns", "jobs"])
-def test_a_sweep_in_a_pbs_job_runs_on_its_nodes_from_plan_to_records(mode: str, lab: Lab, in_qsub: None) -> None:
+def test_a_sweep_in_a_pbs_job_runs_on_its_nodes_from_plan_to_records(
+    mode: str, lab: Lab, in_qsub: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     submission = Submission(scheduler="inside_pbs", request=JobRequest(mode=mode))
     sweep = replace(lab.sweep(), layouts=(Layout(nodes=1), Layout(nodes=3)))
     context = Context(results=lab.results)
@@ -144,6 +146,8 @@ def test_a_sweep_in_a_pbs_job_runs_on_its_nodes_from_plan_to_records(mode: str, 
         run_sweep(sweep, context, submission, approve=lambda cost: pytest.fail("nodes cost nothing more"))
     )
     assert read_status(files.path).count("done") == 4
+    said = "".join(capfd.readouterr())
+    assert says(said, "the others are idle", "--ranks-per-node") and "--share-nodes" not in said
     says(read_accounts(files)[0].missing, "job 7.head")
     words = [path.read_text().split("\0") for path in files.jobs.glob("*.words")]
     hosts = {some[some.index("--host") + 1] for some in words}
