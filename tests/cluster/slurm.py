@@ -10,12 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.base.launch_guard import LaunchGuard, end_processes, find_processes
+from tests.cluster.leftovers import CONFIG, end_left, watch
 from tests.hosts.lab import Lab
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 _WAIT_S = 30.0
-_CONFIG_VARIABLE = "SLURM_CONF"  # of the daemons, and of all steps and jobs that they start
 # Debian keeps the daemons where a user's PATH may not lead.
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 # config_overrides: nodes may state more cores than the machine has. TmpFS of each node's own: PMIx of two nodes
@@ -77,13 +76,11 @@ def missing() -> str | None:
 class Cluster:
     """The running cluster. `folder` holds its configuration, state and logs; `daemons` its processes by name.
 
-    With a `lab` every node is one of its hosts, and the controller and its users are on n1. The `guard` ends the
-    daemons if this process is killed.
+    With a `lab` every node is one of its hosts, and the controller and its users are on n1.
     """
 
     folder: Path
     nodes: tuple[str, ...]
-    guard: LaunchGuard
     lab: Lab | None = None
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -93,8 +90,8 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment in which Slurm's commands find this cluster, and in which it ends with this process."""
-        return os.environ | self.guard.variables | {_CONFIG_VARIABLE: str(self.config)}
+        """The environment in which Slurm's commands find this cluster."""
+        return os.environ | {CONFIG: str(self.config)}
 
     def on(self, node: str, words: Sequence[str], folder: Path | None = None) -> list[str]:
         """Return the command `words` as it is run on `node`, in `folder` where that is another host."""
@@ -199,10 +196,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        end_processes(_CONFIG_VARIABLE, str(self.config))  # steps, and jobs that no controller has ended
-        left = find_processes(_CONFIG_VARIABLE, str(self.config))
-        assert not left, f"processes of the cluster in {self.folder} do not end: {left}"
-        self.guard.end(orderly=True)
+        end_left(self.folder)  # steps, and jobs that no controller has ended
 
 
 @contextmanager
@@ -236,8 +230,10 @@ def running(
         os.mknod(device, 0o20666, os.makedev(1, 3))
     lines = [f"NodeName=n[1-{nodes}] Name=gpu File={device}\n" for device in devices]
     (folder / "gres.conf").write_text("AutoDetect=off\n" + "".join(lines))
-    cluster = Cluster(folder=folder, nodes=names, guard=LaunchGuard(), lab=lab)
+    cluster = Cluster(folder=folder, nodes=names, lab=lab)
+    watcher = watch(folder)
     with ExitStack() as stack:
+        stack.callback(watcher.communicate, b"x")
         stack.callback(cluster.stop)
         cluster.start()
         yield cluster

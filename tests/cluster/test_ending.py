@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.launch_guard import find_processes
+from tests.cluster.leftovers import find_left
 from tests.cluster.slurm import missing, running, wait_for
 from tests.mpi.launch import ROOT
 
@@ -41,14 +41,14 @@ def folder() -> Iterator[Path]:
 
 
 def left_of(folder: Path) -> list[str]:
-    """Return the processes of the cluster in `folder`."""
-    return [process.name() for process in find_processes("SLURM_CONF", str(folder / "slurm.conf"))]
+    """Return the names of the processes of the cluster in `folder`."""
+    return [process.name() for process in find_left(folder)]
 
 
 def test_a_cluster_without_a_controller_is_ended_with_its_jobs(folder: Path) -> None:
     with running(folder, nodes=1) as cluster:
         cluster.ask("sbatch", "--output=/dev/null", "--wrap=exec sleep 600")
-        wait_for(lambda: "sleep" in left_of(folder), "the job")
+        wait_for(lambda: {"sleep", "slurmstepd"} <= set(left_of(folder)), "the job")
         cluster.daemons["slurmctld"].kill()
         cluster.daemons["slurmctld"].wait()
     assert left_of(folder) == []

@@ -329,6 +329,8 @@ def test_the_doctor_says_it(install: Callable[..., Path]) -> None:
     ("says", "title"),
     [
         ("HYDRA build details: Version: 4.0.2 Release Date: Thu Apr 7 CC: gcc -g -O2", "MPICH 4.0.2"),
+        ("mpirun (Open MPI) 4.1.4 Report bugs to http://www.open-mpi.org/community/help/", "Open MPI 4.1.4"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)", "Intel MPI 2021.18.1"),
         ("openmpi 5.0.11", "openmpi 5.0.11"),
         ("", ""),
     ],
