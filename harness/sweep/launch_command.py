@@ -68,9 +68,8 @@ def mpirun_words(
     if family is not Family.OPEN_MPI:  # by Hydra
         words += ["-ppn", str(per_node)] if per_node else []
         if family is Family.INTEL:  # its Hydra ignores -bind-to, with a remark
-            for name, value in _intel_pins(threads).items():
-                words += ["-genv", name, value]
-            return tuple(words)
+            pins = ("I_MPI_PIN_CELL", "core", "-genv", "I_MPI_PIN_DOMAIN", str(threads))
+            return (*words, "-genv", *(pins if threads else ("I_MPI_PIN", "off")))
         return (*words, "-bind-to", f"core:{threads}" if threads else "none")
     place = ""
     if oversubscribe:
@@ -82,13 +81,6 @@ def mpirun_words(
     if place:
         words += ["--map-by", f"{place}:PE={threads}" if threads else place]
     return (*words, "--bind-to", "core" if threads else "none")
-
-
-def _intel_pins(threads: int | None) -> Mapping[str, str]:
-    """Return the variables by which Intel's library binds each rank to `threads` cores of its own, with None to none."""
-    if threads is None:
-        return {"I_MPI_PIN": "off"}
-    return {"I_MPI_PIN_CELL": "core", "I_MPI_PIN_DOMAIN": str(threads)}
 
 
 def mpirun(layout: Layout, site: Site, agent: str | None = None) -> LaunchCommand:

@@ -96,7 +96,7 @@ def test_a_real_servers_running_and_held_jobs() -> None:
 
 def test_the_time_that_a_real_servers_job_has_left() -> None:
     jobs = read_table(recorded("qstat_running_held.json"), "Jobs")
-    start = datetime(2026, 11, 20, 17, 7, 10).timestamp()  # noqa: DTZ001 - qstat writes the local time
+    start = datetime(2026, 11, 20, 17, 7, 10).timestamp()  # local time, as qstat writes it
     assert read_pbs_time_left(jobs["1015.head"], start + 180) == 420  # of ten minutes
     assert read_pbs_time_left(jobs["1016.head"], start) is None  # it has no limit, and has not started
     assert read_pbs_time_left(jobs["1015.head"] | {"stime": "soon"}, start) is None
