@@ -16,7 +16,7 @@ from harness.analysis.comparison import (
     LayoutLaunches,
     comparable,
     launches_by_layout,
-    undisturbed_of_layouts,
+    undisturbed_launches,
 )
 from harness.analysis.confidence_intervals import (
     BlockMean,
@@ -129,7 +129,7 @@ def block_table(launches: pd.DataFrame, base: str, *, as_it_ran: bool = False) -
     """
     in_turns = trained_in_turns(launches)
     if not as_it_ran:
-        launches = undisturbed_of_layouts(launches)
+        launches = undisturbed_launches(launches)
     seconds = launches["ran_seconds" if as_it_ran else "seconds"].to_numpy(dtype=float)
     groups = launches_by_layout(launches)
     turns = _Turns(launches, groups[base], as_it_ran=as_it_ran) if in_turns else None

@@ -162,13 +162,10 @@ def _sessions_of_single_repeats(repeats: NDArray[np.int64], sessions_of_launches
 
 
 def undisturbed_launches(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `launches` (`launch_frame`) whose times are excluding contended rounds, all where none is."""
-    undisturbed = launches[~launches["disturbed"].astype(bool)]
-    return launches if undisturbed.empty else undisturbed
+    """Return the rows of `launches` (`launch_frame`) whose times exclude contended rounds.
 
-
-def undisturbed_of_layouts(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return what `undisturbed_launches` does of each layout of `launches`."""
+    Of a layout that has no such row all are returned.
+    """
     disturbed = launches["disturbed"].astype(bool)
     if not disturbed.any():
         return launches

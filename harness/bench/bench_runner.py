@@ -108,7 +108,10 @@ class SetMaker:
             name=contender.name,
             words=(*launcher, *self._program(contender, layout)),
             log=str(self.log(contender)),
-            changes=changes | ONE_THREAD | {FIRST_EPOCH: str(self._first_epoch(contender))},
+            changes=changes
+            | ONE_THREAD
+            # A block ends by ending its processes, which then leave what TensorFlow has written of compiled functions.
+            | {FIRST_EPOCH: str(self._first_epoch(contender)), "TMPDIR": str(self.folder)},
         )
 
     def log(self, contender: Contender) -> Path:

@@ -110,7 +110,8 @@ def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table
             texts=(),
             note="POP's standard metrics; the factors of each multiply up to it. In brackets the 95 % CI: over blocks "
             "of interleaved launches, from 3 on; else a bootstrap over launches, from 6 on. The ratio of a point's "
-            "global efficiency to the base's is its efficiency in the report.",
+            "global efficiency to the base's is its efficiency in the report."
+            f"{_met_launches(explanation.efficiencies)}",
         ),
         *([_overheads_table(explanation.main, explanation)] if explanation.main else []),
         _over_ranks(
@@ -126,6 +127,17 @@ def _tables(explanation: Explanation, findings: Sequence[Finding]) -> list[Table
         ),
         causes_table(findings, "Known causes", overheads=True),
     ]
+
+
+def _met_launches(points: Sequence[PointEfficiencies]) -> str:
+    """Return which points' efficiencies include interference, each after a blank; else an empty text."""
+    sentences = [
+        f" On {units.ranks(point.ranks)} those of {units.plural(point.met_launches, 'launch')} of {point.launches} "
+        "include interference: other work met all rounds in which their steps were recorded."
+        for point in points
+        if point.met_launches
+    ]
+    return "".join(sentences)
 
 
 def _tiles(point: PointEfficiencies) -> tuple[Fact, ...]:

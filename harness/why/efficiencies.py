@@ -57,8 +57,9 @@ class Detailed:
     `launches` is the `launch_frame` of them with more columns, all in seconds of an epoch, medians over the
     launch's epochs. Means over ranks: useful_seconds (outside of all synchronisation calls, input included);
     longest_seconds is that of the rank with most, ideal_seconds the epoch on a network that takes no time: of the
-    rounds that no other work met where the steps tell it (`analysis.useful_time.useful_ranks`). The columns
-    of `overheads.CAUSES` sum to their part of the epoch. The parts of `skew_shares` sum to skew_seconds. Latency and
+    rounds that no other work met where the steps tell it (`analysis.useful_time.useful_ranks`); useful_met: whether
+    other work met all rounds in which steps were recorded, so that they are of whole epochs. The columns of
+    `overheads.CAUSES` sum to their part of the epoch. The parts of `skew_shares` sum to skew_seconds. Latency and
     bandwidth, where a probe gives them, and sum_seconds, the rest, sum to wire_seconds. compute_seconds is the sum of
     the computation, queue_seconds (waiting for a core that other processes had) and unexplained_seconds (what epochs
     take beyond synchronisation and the useful time that the calls show, as ranks end at different times). `last` has by
@@ -99,13 +100,16 @@ def detailed(folder: Path, launches: pd.DataFrame, cost_of: CostOf = lambda _: N
     return Detailed(launches=pd.DataFrame(rows), last={layout: tuple(ranks) for layout, ranks in last.items()})
 
 
-def _useful(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the `_USEFUL_COLUMNS`, of the rounds that no other work met where the steps tell it."""
+def _useful(run: RunRecord, epochs: tuple[Calls, ...], row: Mapping[str, Any]) -> dict[str, float | bool]:
+    """Return the `_USEFUL_COLUMNS` and useful_met (`Detailed`)."""
     times = LaunchTimes(seconds=row["seconds"], recorded_seconds=row["recorded_seconds"])
     block = row["turn_block"] if isinstance(row["turn_block"], BlockTimes) else None
-    useful = useful_ranks(epochs, run, times, block) or useful_in_epochs(epochs, run, times, block)
+    useful = useful_ranks(epochs, run, times, block)
+    is_met = useful is None
+    if useful is None:
+        useful = useful_in_epochs(epochs, run, times, block)
     values = (useful.time.whole, useful.time.mean, useful.time.longest, useful.time.ideal)
-    return dict(zip(_USEFUL_COLUMNS, values, strict=True))
+    return {**dict(zip(_USEFUL_COLUMNS, values, strict=True)), "useful_met": is_met}
 
 
 def _wire(
@@ -215,12 +219,14 @@ class Efficiency:
 class PointEfficiencies:
     """The efficiencies of one point by name: all of `NAMES`, where work differs no computation scaling and no root.
 
-    Where the times of sums are not known it is the root alone.
+    Where the times of sums are not known it is the root alone. `met_launches` of the `launches` have useful times that
+    include interference: other work met all rounds in which their steps were recorded.
     """
 
     layout: str
     ranks: int
     launches: int
+    met_launches: int
     metrics: Mapping[str, Efficiency]
 
 
@@ -247,6 +253,7 @@ def _point_efficiencies(
         layout=point.layout,
         ranks=int(point.ranks),
         launches=len(group),
+        met_launches=int(group["useful_met"].sum()),
         metrics={name: metrics[name] for name in NAMES if name in metrics},
     )
 

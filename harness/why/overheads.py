@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from harness.analysis.comparison import LayoutLaunches, comparable, launches_by_layout, undisturbed_of_layouts
+from harness.analysis.comparison import LayoutLaunches, comparable, launches_by_layout, undisturbed_launches
 from harness.analysis.confidence_intervals import FEWEST_LAUNCHES, Interval, percentiles, resampled_shares
 from harness.analysis.scaling import PointScaling, Scaling
 from harness.analysis.sync_calls import Calls
@@ -150,7 +150,7 @@ def overheads(
     """
     columns = [cause.column for cause in causes]
     valid = launches.loc[launches["valid"], [*_COMPARED, *columns]]  # of the frame's fifty columns those that are read
-    valid = undisturbed_of_layouts(valid.assign(**{_TOTAL: valid[columns].sum(axis=1)}))
+    valid = undisturbed_launches(valid.assign(**{_TOTAL: valid[columns].sum(axis=1)}))
     compared = _Compared(
         groups=launches_by_layout(valid),
         base=scaling.base.layout,

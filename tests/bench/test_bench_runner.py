@@ -100,12 +100,16 @@ def test_contenders_take_turns(names: str, cache: Path, tmp_path: Path, monkeypa
         bench_runner.EXPERIMENTS, "adult-dnn", replace(bench_runner.EXPERIMENTS["adult-dnn"], bench_rows=1280)
     )
     before = set(psutil.pids())
+    temporary = tmp_path / "temporary"  # of all processes that are started from here
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     options = ["--force", "--workloads", "adult-dnn", "--contenders", names, "--blocks", "1"]
     # This Python is none that has ddp's package: it ends at its import.
     options += ["--torch-python", sys.executable] if "ddp" in names else []
     said = CliRunner().invoke(main, ["bench", *options, "--reports", str(tmp_path / "reports")])
     assert said.exit_code == 0, said.output
     (block,) = read_bench(tmp_path / "reports/bench/bench.json").blocks
+    assert list(temporary.iterdir()) == []
     failing = {"ddp"} & set(names.split(","))
     trained = set(names.split(",")) - failing
     assert set(block.failed) == failing, block.failed

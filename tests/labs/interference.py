@@ -55,3 +55,12 @@ def write_block(study: Path, repeat: int, *, day: int = 0, met: range = range(0)
     SweepFolder(study).rounds.mkdir(exist_ok=True)
     frame = pd.DataFrame(rounds, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
     frame.to_parquet(SweepFolder(study).block_turns(block))
+
+
+def meet_all_recorded_rounds(study: Path, repeat: int) -> None:
+    """Have other work meet all rounds in which steps of `repeat`'s launch on 2 ranks were recorded, and none later."""
+    rounds = SweepFolder(study).block_turns(f"block-{repeat}")
+    frame = pd.read_parquet(rounds)
+    later = frame.assign(round=frame["round"] + ROUNDS)
+    frame.loc[frame["bound"] == "0;1", "cores"] = 0.5
+    pd.concat([frame, later]).to_parquet(rounds)

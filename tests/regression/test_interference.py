@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from harness.regression.measurement import Measurement, measured_in
 from harness.regression.session_check import SessionCheck, Verdict, check_sessions
 from harness.regression.session_samples import FACTORS
-from harness.schema.sweep_folder import STEPS_FILE, SweepFolder
+from harness.schema.sweep_folder import STEPS_FILE
 from tests.labs.factories import write_study
-from tests.labs.interference import ROUNDS, WIRE_S, write_block
+from tests.labs.interference import WIRE_S, meet_all_recorded_rounds, write_block
 
 
 def session(study: Path, *, met: range = range(0), slower_sums: float = 0.0, day: int = 9) -> Measurement:
@@ -80,12 +79,7 @@ def test_records_without_turns_have_factors_of_whole_epochs(tmp_path: Path) -> N
 def test_a_launch_whose_recorded_rounds_were_all_met_has_no_factors(tmp_path: Path) -> None:
     """The rounds in which it trained on after its last recorded epoch have no steps."""
     write_block(tmp_path, 0)
-    rounds = SweepFolder(tmp_path).block_turns("block-0")
-    frame = pd.read_parquet(rounds)
-    on_two = frame["bound"] == "0;1"
-    later = frame.assign(round=frame["round"] + ROUNDS)
-    frame.loc[on_two, "cores"] = 0.5
-    pd.concat([frame, later]).to_parquet(rounds)
+    meet_all_recorded_rounds(tmp_path, 0)
     write_study(tmp_path)
     known = {launch.layout.ranks: launch.useful is not None for launch in measured_in(tmp_path, "now", None).launches}
     assert known == {1: True, 2: False}

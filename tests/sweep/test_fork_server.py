@@ -17,7 +17,9 @@ from harness.sweep import fork_server
 from tests.mpi.launch import warm_python
 
 TOLD = """import json, os, sys
-print(json.dumps([os.getcwd(), sys.argv[1:], os.environ["OWN"], sorted(os.sched_getaffinity(0)), sys.path[0]]))
+import tempfile
+place = tempfile.gettempdir()
+print(json.dumps([os.getcwd(), sys.argv[1:], os.environ["OWN"], sorted(os.sched_getaffinity(0)), sys.path[0], place]))
 print("tensorflow" in sys.modules, file=sys.stderr)
 sys.exit(3)
 """
@@ -30,13 +32,16 @@ def test_folder_words_environment_cores_output_and_exit_code_are_the_programs_ow
     tmp_path: Path, changes: dict[str, str]
 ) -> None:
     (tmp_path / "told.py").write_text(TOLD)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     said = []
     for python in (warm_python(), sys.executable):
         words = ["taskset", "--cpu-list", "0", python, "told.py", "a b", "--c"]
-        environment = os.environ | {"OWN": "it's"} | changes
+        environment = os.environ | {"OWN": "it's", "TMPDIR": str(temporary)} | changes
         said.append(subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False))
     warm, own = said
     assert (warm.returncode, json.loads(warm.stdout)) == (own.returncode, json.loads(own.stdout))
+    assert json.loads(own.stdout)[-1] == str(temporary)
     assert (warm.returncode, warm.stderr.split()[-1], own.stderr) == (3, "True", "False\n")
     failed = subprocess.run([warm_python(), "-c", "1 / 0"], capture_output=True, text=True, check=False)
     assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith("ZeroDivisionError: ")

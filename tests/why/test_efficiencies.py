@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.report.answer import Table
+from harness.report.explain_answer import explain_answer
 from harness.why.explanation import explain_sweep
 from tests.labs.factories import write_study
-from tests.labs.interference import STEP_S, WIRE_S, write_block
+from tests.labs.interference import STEP_S, WIRE_S, meet_all_recorded_rounds, write_block
+from tests.labs.sentences import says
 
 
 def factors(study: Path, met: range) -> dict[str, float]:
@@ -26,6 +29,19 @@ def test_interference_in_some_rounds_is_no_part_of_the_efficiencies(tmp_path: Pa
     assert quiet["transfer efficiency"] == pytest.approx(STEP_S / (STEP_S + WIRE_S), abs=0.01)
     met = factors(tmp_path / "met", range(5, 25))
     assert met == pytest.approx(quiet, abs=0.01)
+
+
+def test_a_launch_whose_recorded_rounds_were_all_met_is_named_beside_its_efficiencies(tmp_path: Path) -> None:
+    for repeat in range(3):
+        write_block(tmp_path, repeat)
+    meet_all_recorded_rounds(tmp_path, 1)
+    write_study(tmp_path)
+    explanation = explain_sweep(tmp_path)
+    assert [point.met_launches for point in explanation.efficiencies] == [0, 1]
+    answer = explain_answer(explanation, (), "harness explain")
+    (table,) = next(section.elements for section in answer.sections if section.title == "Efficiencies")
+    assert isinstance(table, Table)
+    says(table.note, "2 ranks", "1 launch of 3", "interference")
 
 
 def test_every_factor_has_an_interval_over_blocks_and_factors_multiply_up(tmp_path: Path) -> None:
