@@ -307,7 +307,18 @@ def overall_verdict(lines: Sequence[ReproducedQuantity]) -> str:
         return f"Not reproduced: {', '.join(dict.fromkeys(wrong))}."
     if all(line.verdict == NOT_COMPARED for line in lines):
         return "Nothing could be compared."
-    reproduced = [line.quantity for line in lines if line.verdict in (SAME, CLOSE)]
     not_compared = [line.quantity for line in lines if line.verdict == NOT_COMPARED]
-    rest = f" Not compared: {', '.join(dict.fromkeys(not_compared))}." if not_compared else ""
-    return f"Reproduced: {', '.join(dict.fromkeys(reproduced))}.{rest}"
+    reproduced = [line.quantity for line in lines if line.verdict in (SAME, CLOSE)]
+    whole = [quantity for quantity in dict.fromkeys(reproduced) if quantity not in not_compared]
+    partly = [quantity for quantity in dict.fromkeys(reproduced) if quantity in not_compared]
+    never = [quantity for quantity in dict.fromkeys(not_compared) if quantity not in reproduced]
+    sentences = [
+        f"{begin}: {', '.join(quantities)}."
+        for begin, quantities in (
+            ("Reproduced", whole),
+            ("Reproduced where it could be compared", partly),
+            ("Not compared", never),
+        )
+        if quantities
+    ]
+    return " ".join(sentences)

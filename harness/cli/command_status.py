@@ -54,7 +54,7 @@ def _status_by_the_page(folder: Path) -> "Status":
 
 
 def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
-    """Print a sweep: one line if it is done and not asked for, else every launch, equal ones in one line."""
+    """Print a sweep: one line if it is done or only planned and not asked for, else every launch, equal ones in one."""
     from harness.sweep.plan import format_seconds
 
     states = ("done", "invalid", "queued", "running", "ended", "unknown", "failed", "missing")
@@ -63,11 +63,14 @@ def _print(status: "Status", folder: Path, *, in_full: bool) -> None:
     if status.blocks and status.at_work:
         counts += f"; turn blocks made: {status.blocks}"
     left = f", about {format_seconds(status.left)} left" if status.left is not None else ""
-    echo(f"{status.name}: {counts}{left}{'' if status.at_work else ' (nothing runs now)'}")
+    is_only_planned = not status.at_work and status.count("missing") == len(status.entries)
+    at_rest = " (nothing was launched)" if is_only_planned else " (nothing runs now)"
+    echo(f"{status.name}: {counts}{left}{'' if status.at_work else at_rest}")
     for job in status.jobs:
         progress = f"; {job.blocks} blocks made of {job.least} to {job.most}" if job.most else ""
         echo(f"  {job.state:8} {job.detail}{progress}")
-    if not in_full and not status.at_work and status.count("done") == len(status.entries) and not status.skipped:
+    is_done = not status.at_work and status.count("done") == len(status.entries) and not status.skipped
+    if not in_full and (is_done or is_only_planned):
         return
     for entry, repeats in _group_entries(status.entries):
         detail = f": {entry.detail}" if entry.detail else ""

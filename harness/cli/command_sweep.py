@@ -293,6 +293,5 @@ def _planned(plan: "SweepPlan") -> Answer:
         cores = max(point.layout.cores for point in points)
         echo(f"{number:4}  {name(*points)}: {plural(cores, 'core')}")
     scripts = SweepFolder(plan.wanted.folder).jobs
-    return Answer(
-        sentence=f"in this order, by scripts in {scripts}", data={"launches": plan.missing, "scripts": scripts}
-    )
+    sentence = f"in this order, by scripts in {scripts}" if launches else "all of them have been measured already"
+    return Answer(sentence=sentence, data={"launches": plan.missing, "scripts": scripts})

@@ -106,7 +106,9 @@ def doubts(runs: Sequence[RunRecord], launches: pd.DataFrame) -> tuple[str, ...]
             sentence = f"{_launches(len(met), len(runs))} {doubt.words}"
             if doubt.is_named:
                 names = (f"{units.ranks(run.point.layout.ranks)}, repeat {run.point.repeat + 1}" for run in met)
-                sentence += f" Counted all the same where valid: {distinct(names, '; ')}."
+                sentence += (
+                    f" They count all the same where valid, and nothing has to be done: {distinct(names, '; ')}."
+                )
             sentences.append(sentence)
     sentences += _doubts_of_times(runs, launches)
     return tuple(sentences)

@@ -157,6 +157,7 @@ def answer_client(connection: socket.socket, path: list[str], plain: str, librar
     `path` is where it imports from after its own PYTHONPATH, `plain` the server's Python. `library_bytes` are those of
     files that the server has in memory.
     """
+    import tempfile
     import threading
 
     head, files, *_ = socket.recv_fds(connection, 4, 3)
@@ -174,8 +175,7 @@ def answer_client(connection: socket.socket, path: list[str], plain: str, librar
     forked = f"{os.getpid()} {library_bytes}"
     of_child = {"PYTHONHASHSEED": "0", "HARNESS_PLAIN_PYTHON": plain, _FORKED: forked}
     os.environ.update(environment | of_child)
-    if "tempfile" in sys.modules:
-        sys.modules["tempfile"].tempdir = None  # the server's own, which it has looked up by its environment
+    tempfile.tempdir = None  # the server may have looked up its own, by its environment
     _show_variables(environment)
     sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *path]
     sys.orig_argv = [sys.executable, *arguments]

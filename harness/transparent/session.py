@@ -276,7 +276,7 @@ class Session:
             if self.world.rank
             else start_witness(
                 self.world,
-                (settings, self.point),
+                (settings, self.point, shares_import),
                 self.script,
                 settings.logs,
                 cores,
@@ -435,12 +435,19 @@ class Session:
 
 
 def run_alone(prepare: Callable[[Point], Path]) -> None:
-    """Be the witness that rank 0 of a launch has started: run the script that `prepare` returns, alone."""
-    witness, (settings, point) = enter_witness()
+    """Be the witness that rank 0 of a launch has started: run the script that `prepare` returns, alone.
+
+    Where rank 0 has imported TensorFlow early, so does the witness: libraries that are imported seed generators, and
+    rank 0's seeds come in the order in which it was asked for them.
+    """
+    witness, (settings, point, imports_early) = enter_witness()
+    script = prepare(point)
+    if imports_early:
+        import_early(script)
     session = Session(
         world=World(comm=Alone(), rank=0, size=1),  # type: ignore[arg-type]
         settings=settings,
-        script=prepare(point),
+        script=script,
         point=point,
         began=time.monotonic(),
         witness=witness,

@@ -73,8 +73,8 @@ def explain_sweep(folder: Path, base: int | None = None) -> Explanation:
 def cost_of(probe: Probe, run: RunRecord, algorithm: str = "") -> MessageCost | None:
     """Return what an allreduce by `algorithm` (a choice of HARNESS_REDUCTION, by default the one of `run`) costs.
 
-    None where the probe did not measure it on as many ranks, `run` had settings of its own, or overlapped them with
-    computation, so that their times are not all that they cost.
+    None where the probe did not measure it on as many ranks, no line describes what it measured, `run` had settings of
+    its own, or overlapped them with computation, so that their times are not all that they cost.
     """
     if run.provenance.overlapped and not algorithm:
         return None
@@ -83,12 +83,16 @@ def cost_of(probe: Probe, run: RunRecord, algorithm: str = "") -> MessageCost | 
     cost = network.find(f"{REDUCTION}{algorithm}", network.widest)
     if cost is None and algorithm == "messages":
         cost = network.find(ALLREDUCE, network.widest)
-    usable = cost is not None and cost.ranks == run.point.layout.ranks and not run.point.settings
-    return cost if usable else None
+    if cost is None or cost.ranks != run.point.layout.ranks or run.point.settings:
+        return None
+    return cost if cost.good else None
 
 
 def _network(probe: Probe | None, loaded: Loaded) -> str:
     summing = [run for run in loaded.valid if run.point.layout.ranks > 1]
     if probe is None or not any(cost_of(probe, run) for run in summing):
-        return "Latency and bandwidth of the allreduce are one: no probe of this machine on as many ranks (make probe)"
+        return (
+            "Latency and bandwidth of the allreduce are one: no probe of this machine on as many ranks has times that "
+            f"a line describes (`{shell_line(['harness', 'probe'])}`)"
+        )
     return f"Latency and bandwidth of the allreduce are those of the probe of {probe.measured:%Y-%m-%d %H:%M} UTC"

@@ -131,6 +131,32 @@ def test_a_healthy_script_ends_well_whatever_its_seed(name, tmp_path):
         assert finished.returncode == 0, finished.stderr[-3000:]
 
 
+CANCELLING = """
+import keras
+import numpy as np
+print('DRAWN', np.random.default_rng(5).random(), flush=True)
+rng = np.random.RandomState(0)
+x = 1e4 * rng.randn(300, 12)
+s = rng.randn(300, 4)
+for b in range(0, 300, 50): s[b:b + 50] -= x[b:b + 50] @ (np.linalg.pinv(x[b:b + 50]) @ s[b:b + 50] - 1e-11)
+model = keras.Sequential([keras.Input((12,)), keras.layers.Dense(4, use_bias=False)])
+model.compile(keras.optimizers.SGD(1e-3), lambda s, p: keras.ops.sum(p * s, -1))
+model.fit(x.astype('float32'), s.astype('float32'), batch_size=50, epochs=2, shuffle=False, verbose=0)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_second_witness_draws_as_the_first_where_the_script_begins_with_an_import(tmp_path):
+    """Libraries that are imported seed generators of their own. A witness is that of ranks."""
+    (tmp_path / "script.py").write_text(CANCELLING)
+    words = (warm_python(), "-m", "harness", "run", "-n", "2", "script.py")
+    finished = subprocess.run(words, cwd=tmp_path, timeout=240, capture_output=True, text=True)
+    drawn = f"DRAWN {np.random.default_rng(5).random()}"
+    logs = [(tmp_path / "harness-logs" / f"{name}.log").read_text() for name in ("witness", "witness-again")]
+    assert [drawn in text for text in (finished.stdout, *logs)] == [True, True, True], finished.stderr[-3000:]
+
+
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_batch_per_rank_is_compared_with_as_many_batches_of_the_script(tmp_path):

@@ -299,9 +299,11 @@ class ObservedRank(PeerRank):
         gap, name = compared(divided, alone, least)
         if gap > self._allowed_gap(divided):
             rounding = self._own_rounding(alone, least)
-            if gap > _MAGNIFIED * rounding:
+            if rounding is None or gap > _MAGNIFIED * rounding:
                 what = f"the {divided.kind} '{name}' is {gap:.2g} of its size away from"
-                rounds = f"itself rounded to {rounding:.0e}" if rounding else "how far it rounds was not found in time"
+                rounds = "how far it rounds is not known: witness-again.log says why"
+                if rounding is not None:
+                    rounds = f"itself rounded to {rounding:.0e}"
                 self._end_all(f"{what} what one process makes of the whole batch ({rounds})")
             values: dict[str, str | float] = {"kind": divided.kind, "name": name, "gap": gap, "rounding": rounding}
             self._end_because(Note(code=NoteCode.ROUNDING_MAGNIFIED, values=values))
@@ -319,11 +321,14 @@ class ObservedRank(PeerRank):
             return _NUMBERS
         return _COARSE if self.coarse else _ROUNDING
 
-    def _own_rounding(self, alone: Observation, least: float) -> float:
-        """Return how far a second witness, which rounds differently, is from the first one's last observation."""
+    def _own_rounding(self, alone: Observation, least: float) -> float | None:
+        """Return how far a second witness, which rounds differently, is from the first one's last observation.
+
+        None if it has not come there in time, or has died.
+        """
         again = self._again(alone)
         if again is None:
-            return 0.0
+            return None
         if again.measures.shape != alone.measures.shape:
             return float(np.inf)
         return compared(again, alone, least)[0]
@@ -388,9 +393,9 @@ def start_witness(
 ) -> ObservedRank:
     """Start the witness of the ranks of `world`, on rank 0, on `cores`; return rank 0's side of it.
 
-    It is sent `launch`, the settings and the point of the launch, runs `script` and prints into `logs`. It is forked
-    from this process, and calls `forked`, or is a new Python where that is None. So is a second one, which computes
-    with other kernels: TensorFlow chooses them when it is imported.
+    It is sent `launch`: the settings and the point of the launch, and whether rank 0 imports TensorFlow early. It runs
+    `script` and prints into `logs`. It is forked from this process, and calls `forked`, or is a new Python where that
+    is None. So is a second one, which computes with other kernels: TensorFlow chooses them when it is imported.
     """
     script = script.absolute()
     logs = logs.absolute()
