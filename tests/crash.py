@@ -234,7 +234,7 @@ def child(aim: str, seed: int, scheduler: str, words: list[str]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     kind = scheduler_class(scheduler)
-    write, submit, settle = job_loop.write_job, kind.submit, job_loop.settle
+    write, submit, settle = job_loop.write_job, kind.submit, job_loop.Settler.settle
 
     def writing(*args: Any, **kwargs: Any) -> Any:
         die("before the intent")
@@ -252,7 +252,8 @@ def child(aim: str, seed: int, scheduler: str, words: list[str]) -> None:
             die("collecting")
         return outcome
 
-    job_loop.write_job, kind.submit, job_loop.settle, kind.poll_s = writing, submitting, settling, 0.1
+    job_loop.write_job, kind.submit, kind.poll_s = writing, submitting, 0.1
+    job_loop.Settler.settle = settling  # type: ignore[method-assign]
     sys.argv = ["harness", *words]
     main()
 

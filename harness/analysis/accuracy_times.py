@@ -14,6 +14,7 @@ from harness.analysis.scaling import PointScaling, Scaling, scale
 from harness.schema.presets import JUPITER
 from harness.schema.workload import Workload
 
+_OF_A_LAUNCH = ["layout", "ranks", "repeat", "run", "session_begin", "session_end"]
 SLACK = 0.01  # the default target lies this far below the base's final accuracy: one percentage point
 
 
@@ -50,13 +51,17 @@ def times_to_accuracy(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
     `seconds` and `epochs` of training until the first epoch whose test accuracy is at least `target`, that one
     included; infinite if none is.
     """
-    valid = epochs[epochs["valid"]]
+    valid = epochs.loc[epochs["valid"], [*_OF_A_LAUNCH, "epoch", "trained_s", "test_accuracy"]]
     reaches = valid["test_accuracy"] >= target
-    seconds = valid["trained_s"].where(reaches, math.inf)
-    counted = (valid["epoch"] + 1.0).where(reaches, math.inf)
-    keys = ["layout", "ranks", "repeat", "run", "session_begin", "session_end"]
-    launches = valid.assign(seconds=seconds, epochs=counted).groupby(keys, sort=False)
-    return launches[["seconds", "epochs"]].min().reset_index()
+    times = pd.DataFrame(
+        {
+            "run": valid["run"],
+            "seconds": valid["trained_s"].where(reaches, math.inf),
+            "epochs": (valid["epoch"] + 1.0).where(reaches, math.inf),
+        }
+    )
+    launches = valid.drop_duplicates("run")[_OF_A_LAUNCH].reset_index(drop=True)
+    return launches.join(times.groupby("run", sort=False).min(), on="run")
 
 
 def speedups_to_accuracy(times: pd.DataFrame, base: pd.DataFrame) -> tuple[TimeToAccuracy, ...]:

@@ -39,6 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, ndtr, ndtri, stdtrit
 
 Values = NDArray[np.float64]
+Counts = NDArray[np.int32]
 
 LEVEL = 0.95
 FEWEST_BLOCKS = 3
@@ -100,16 +101,16 @@ def ratio_interval(
     fewest = min(len(upper), len(lower))
     if fewest < FEWEST_LAUNCHES:
         return None
-    _, of_lower = resamples(len(upper), len(lower), paired=paired, seed=seed)
+    _, of_lower = _resampled_counts(len(upper), len(lower), paired=paired, seed=seed)
     upper_medians = _numerator_medians(tuple(upper.tolist()), len(lower), paired=paired, seed=seed)
-    return percentiles(upper_medians / _medians(lower[of_lower]), fewest)
+    return percentiles(upper_medians / _medians(lower, of_lower), fewest)
 
 
 @lru_cache(maxsize=1)  # all points of a sweep have the base's above the line
 def _numerator_medians(values: tuple[float, ...], others: int, *, paired: bool, seed: int) -> Values:
     """Return the median of the numerator's `values` in each draw of `ratio_interval`, [draws]."""
-    drawn, _ = resamples(len(values), others, paired=paired, seed=seed)
-    medians = _medians(np.array(values)[drawn])
+    of_values, _ = _resampled_counts(len(values), others, paired=paired, seed=seed)
+    medians = _medians(np.array(values), of_values)
     medians.setflags(write=False)
     return medians
 
@@ -128,22 +129,35 @@ def resamples(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[
     return of_first, of_second
 
 
+@lru_cache(maxsize=8)
+def _resampled_counts(first: int, second: int, *, paired: bool, seed: int = 0) -> tuple[Counts, Counts]:
+    """Return how often each of the `resamples` has a launch, of the `first` and of the `second`, [launches, draws]."""
+    of_first, of_second = resamples(first, second, paired=paired, seed=seed)
+    counts = _counts(of_first, first)
+    return counts, counts if paired else _counts(of_second, second)
+
+
+def _counts(drawn: NDArray[np.int64], launches: int) -> Counts:
+    draws = len(drawn)
+    places = drawn * draws + np.arange(draws)[:, None]
+    counts = np.bincount(places.ravel(), minlength=launches * draws).reshape(launches, draws).astype(np.int32)
+    counts.setflags(write=False)
+    return counts
+
+
 @lru_cache(maxsize=2)
 def resampled_shares(first: int, second: int, *, paired: bool) -> tuple[Values, Values]:
     """Return which part of each of the `resamples` a launch is, of the `first` and of the `second`, [draws, launches].
 
     A mean over the drawn launches is a product with these.
     """
-    of_first, of_second = resamples(first, second, paired=paired)
-    shares = _shares(of_first, first)
-    return shares, shares if paired else _shares(of_second, second)
+    of_first, of_second = _resampled_counts(first, second, paired=paired)
+    shares = _shares(of_first)
+    return shares, shares if paired else _shares(of_second)
 
 
-def _shares(drawn: NDArray[np.int64], launches: int) -> Values:
-    draws, size = drawn.shape
-    places = drawn + launches * np.arange(draws)[:, None]
-    counts = np.bincount(places.ravel(), minlength=draws * launches)
-    shares: Values = counts.reshape(draws, launches) / size
+def _shares(counts: Counts) -> Values:
+    shares: Values = np.ascontiguousarray(counts.T) / len(counts)
     shares.setflags(write=False)
     return shares
 
@@ -162,11 +176,22 @@ def percentiles(values: Values, launches: int, *, rows: int = 1) -> Interval:
     return Interval(low=float(low), high=float(high))
 
 
-def _medians(values: Values) -> Values:
-    """Return ``np.median(values, axis=1)``; of thousands of short rows a sort finds them ten times as fast."""
-    rows = np.sort(values, axis=1)
-    count = rows.shape[1]
-    medians: Values = (rows[:, (count - 1) // 2] + rows[:, count // 2]) / 2
+def _medians(values: Values, counts: Counts) -> Values:
+    """Return the median of each draw, which has each of `values` so often as `counts` [values, draws] says.
+
+    From the least value on, those that a draw has so far are counted: sorting the draws takes 20 times as long.
+    """
+    order = np.argsort(values, kind="stable")
+    size = len(values)
+    so_far = np.zeros(counts.shape[1], dtype=np.int32)
+    lower = np.zeros_like(so_far)  # places in the order of the two middle values
+    upper = np.zeros_like(so_far)
+    for launch in order:
+        so_far += counts[launch]
+        lower += so_far <= (size - 1) // 2
+        upper += so_far <= size // 2
+    ordered = values[order]
+    medians: Values = (ordered[lower] + ordered[upper]) / 2
     return medians
 
 

@@ -43,7 +43,19 @@ PARTS = ("sync_seconds", "skew_seconds", "wire_seconds", "input_seconds")
 ONE_OFF = ("import_s", "load_s", "distribute_s", "compile_s", "evaluate_s")
 _TIMED = ONE_OFF[1:]
 
-Columns = dict[str, NDArray[Any]]
+Columns = NDArray[np.void]
+"""A launch's epochs as one array with named columns: of many, processes send each other less than of each column."""
+_COLUMN_TYPES: dict[str, type[np.generic]] = {
+    "epoch": np.int64,
+    "seconds": np.float64,
+    **dict.fromkeys(PARTS, np.float64),
+    "parted": np.bool_,
+    "timed": np.bool_,
+    "trained_s": np.float64,
+    "rows_seen": np.int64,
+    **dict.fromkeys(METRICS, np.float64),
+}
+_COLUMNS = np.dtype(list(_COLUMN_TYPES.items()))
 
 
 def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataFrame:
@@ -63,11 +75,10 @@ def epoch_frame(runs: Sequence[RunRecord], parts: Sequence[Columns]) -> pd.DataF
     counts = [len(part["epoch"]) for part in parts]
     launches = pd.DataFrame([_identity(run, session) for run, session in zip(runs, _sessions(runs), strict=True)])
     launch_of_epoch = launches.take(np.repeat(np.arange(len(launches)), counts)).reset_index(drop=True)
-    numbers = {}
-    for name in parts[0]:
-        numbers[name] = np.concatenate([part[name] for part in parts])
+    numbers = np.concatenate(parts)
     # Numbers of one type in one frame: how columns lie together decides how pandas rounds their sums.
-    return pd.concat([launch_of_epoch, pd.DataFrame(numbers)], axis=1)
+    number_frame = pd.DataFrame({name: numbers[name] for name in _COLUMN_TYPES})
+    return pd.concat([launch_of_epoch, number_frame], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,24 +108,19 @@ def epoch_times(run: RunRecord) -> EpochTimes:
 
 
 def epoch_columns(run: RunRecord, times: EpochTimes) -> Columns:
-    """Return what differs between a launch's rows of the `epoch_frame`, arrays of as many values as it has epochs."""
+    """Return what differs between a launch's rows of the `epoch_frame`, a row for each epoch."""
     epochs = run.epochs
-    seconds = times.seconds.max(axis=1)
-    sync = times.sync.mean(axis=1)
-    skew = times.skew.mean(axis=1)
-    numbers = np.array([epoch.epoch for epoch in epochs])
-    columns = {
-        "epoch": numbers,
-        "seconds": seconds,
-        "sync_seconds": sync,
-        "skew_seconds": skew,
-        "wire_seconds": sync - skew,
-        "input_seconds": times.input.mean(axis=1),
-        "parted": times.parted,
-        "timed": numbers >= run.as_timed().epochs[0].epoch,  # those that do not count come first
-        "trained_s": seconds.cumsum(),
-        "rows_seen": epoch_rows(run) * np.arange(1, len(epochs) + 1),
-    }
+    columns = np.empty(len(epochs), dtype=_COLUMNS)
+    columns["epoch"] = [epoch.epoch for epoch in epochs]
+    columns["seconds"] = times.seconds.max(axis=1)
+    columns["sync_seconds"] = times.sync.mean(axis=1)
+    columns["skew_seconds"] = times.skew.mean(axis=1)
+    columns["wire_seconds"] = columns["sync_seconds"] - columns["skew_seconds"]
+    columns["input_seconds"] = times.input.mean(axis=1)
+    columns["parted"] = times.parted
+    columns["timed"] = columns["epoch"] >= run.as_timed().epochs[0].epoch  # those that do not count come first
+    columns["trained_s"] = columns["seconds"].cumsum()
+    columns["rows_seen"] = epoch_rows(run) * np.arange(1, len(epochs) + 1)
     for name in METRICS:
         columns[name] = np.array([getattr(epoch, name) for epoch in epochs], dtype=float)
     return columns
@@ -207,8 +213,10 @@ def curve_frame(epochs: pd.DataFrame) -> pd.DataFrame:
     Columns: layout, ranks, epoch, launches, trained_s (training seconds so far), rows_seen and the metrics,
     each also as NAME_low and NAME_high (least and greatest launch).
     """
-    valid = epochs[epochs["valid"]].sort_values("ranks", kind="stable")
-    return _group_medians(valid, ["layout", "ranks", "epoch"], ["trained_s", "rows_seen"])
+    keys = ["layout", "ranks", "epoch"]
+    columns = ["trained_s", "rows_seen"]
+    valid = epochs.loc[epochs["valid"], [*keys, *columns, *METRICS]]  # of 1,000,000 epochs a copy of all is seconds
+    return _group_medians(valid.sort_values("ranks", kind="stable"), keys, columns)
 
 
 def final_frame(launches: pd.DataFrame) -> pd.DataFrame:

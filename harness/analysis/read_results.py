@@ -19,7 +19,7 @@ from harness.analysis.time_parts import SlowRank, slow_rank
 from harness.analysis.turn_blocks import BlockTimes, read_turn_block
 from harness.analysis.units import percent
 from harness.base.errors import UserError
-from harness.base.parallel_reading import read_each
+from harness.base.parallel_work import read_each
 from harness.schema.layout import Layout, layout_order
 from harness.schema.record import Account, Failure, RunRecord, decode, read_accounts, read_run
 from harness.schema.sweep import Study
@@ -27,29 +27,6 @@ from harness.schema.sweep_folder import RUN_FILE, STUDY_FILE, LaunchFolder, Swee
 from harness.schema.workload import OF_ALL_RANKS
 
 # The times that launches have in turns, in the place of those that they recorded of whole epochs.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepTurns:
-    """The blocks of a sweep by name; `damaged` has one sentence for each file of turns that cannot be read."""
-
-    blocks: Mapping[str, BlockTimes]
-    damaged: tuple[str, ...]
-
-
-def read_turn_blocks(folder: Path, runs: Sequence[RunRecord]) -> SweepTurns:
-    """Return the blocks in which valid launches of `runs` trained in turns; a block whose file is missing has none."""
-    blocks = {}
-    damaged = []
-    for name in sorted({run.block for run in runs if run.block and not run.invalid}):
-        path = SweepFolder(folder).block_turns(name)
-        if not path.exists():
-            continue
-        try:
-            blocks[name] = read_rounds(path)
-        except UserError as error:
-            damaged.append(str(error))
-    return SweepTurns(blocks=blocks, damaged=tuple(damaged))
 
 
 def read_rounds(path: Path) -> BlockTimes:
@@ -206,28 +183,29 @@ def load_sweep(folder: Path, *, every_code: bool = False) -> Loaded:
     code = study.sweep.code if study and not every_code else None
     of_code = [launch for launch in launches if code in (None, launch.run.point.code)]
     counted, unwitnessed = _beside_one_rank(of_code)
-    turns = read_turn_blocks(folder, [launch.run for launch in counted])
+    counted_runs = [launch.run for launch in counted]
+    blocks = reader.turn_blocks(counted_runs)
     failed = reader.failures(code)
     finished = {launch.run.point.folder for launch in counted}
     last_failure = {failure.point.folder: failure for failure in failed if failure.point.folder not in finished}
     # The times of their turns, where all layouts have some.
-    runs = without_untimed([launch.run for launch in counted], turns.blocks)
+    runs = without_untimed(counted_runs, blocks)
     epochs = epoch_frame(runs, [launch.epochs for launch in counted]) if counted else pd.DataFrame()
     return Loaded(
         folder=folder,
         study=study,
         runs=runs,
-        epochs=with_turn_times(epochs, runs, turns.blocks),
+        epochs=with_turn_times(epochs, runs, blocks),
         slow=tuple(launch.slow for launch in counted if launch.slow),
         accounts=reader.accounts(),
-        damaged=tuple(sorted([*reader.damaged, *turns.damaged])),
+        damaged=tuple(sorted(reader.damaged)),
         failures=tuple(last_failure.values()),
         other_code=len(launches) - len(of_code),
         replaced=tuple(reader.replaced()),
         failed=failed,
         unwitnessed=unwitnessed,
-        untimed_layouts=untimed_layouts([launch.run for launch in counted], turns.blocks),
-        blocks=turns.blocks,
+        untimed_layouts=untimed_layouts(counted_runs, blocks),
+        blocks=blocks,
     )
 
 
@@ -246,12 +224,25 @@ class _Reader:
         children = [child for child in self._files.path.iterdir() if _is_launch(child)]
         launches = []
         read = partial(_read_launch, study=study)
-        for result in read_each(read, children, module=__name__, doing="reading launches"):
+        for result in read_each(read, children, doing="reading launches"):
             if isinstance(result, str):
                 self.damaged.append(result)
             else:
                 launches.append(result)
         return sorted(launches, key=_launch_order)
+
+    def turn_blocks(self, runs: Sequence[RunRecord]) -> dict[str, BlockTimes]:
+        """Return the blocks of valid `runs` in turns by name; one whose file is missing or damaged is none."""
+        blocks = {}
+        for name in sorted({run.block for run in runs if run.block and not run.invalid}):
+            path = self._files.block_turns(name)
+            if not path.exists():
+                continue
+            try:
+                blocks[name] = read_rounds(path)
+            except UserError as error:
+                self.damaged.append(str(error))
+        return blocks
 
     def accounts(self) -> tuple[Account, ...]:
         try:

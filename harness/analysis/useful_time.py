@@ -43,14 +43,24 @@ class UsefulTime:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class UsefulShares:
-    """What of the time of a launch was useful, as shares of its time: of each rank, and on an ideal network.
-
-    Shares of several turns are of their total times.
+class _TurnSteps:
+    """Steps of a launch that were timed in turns: their `turn`, `useful` [steps, ranks] and all `seconds`, the mean
+    over ranks.
     """
 
-    by_rank: Array
-    ideal: float
+    turn: NDArray[np.int64]
+    useful: Array
+    seconds: Array
+
+    @property
+    def total_seconds(self) -> float:
+        """How long all of them took; 0 where there are none."""
+        return float(self.seconds.sum())
+
+    def of_turns(self, turns: Collection[int]) -> "_TurnSteps":
+        """Return those of `turns`, by their numbers."""
+        chosen = np.isin(self.turn, list(turns))
+        return _TurnSteps(turn=self.turn[chosen], useful=self.useful[chosen], seconds=self.seconds[chosen])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -77,15 +87,15 @@ def useful_ranks(
     They do not where their table has no turns, or no turn has two calls: then it is of whole epochs. None where other
     work met all rounds in which steps were recorded: such times say nothing of what is compared.
     """
-    if block is not None and block.undisturbed:
-        calm_turns = {turn_of_round(number) for number in block.calm_rounds}
-        shares = useful_in_turns(epochs, calm_turns)
-        if shares is not None:
-            return _of_shares(shares, times.seconds)
-        recorded_turns = {int(turn) for calls in epochs for turn in calls.turn if turn}
-        if useful_in_turns(epochs, recorded_turns) is not None:
-            return None
-    return useful_in_epochs(epochs, run, times, block)
+    if block is None or not block.undisturbed:
+        return useful_in_epochs(epochs, run, times, block)
+    steps = _steps_in_turns(epochs)
+    if steps.total_seconds <= 0:
+        return useful_in_epochs(epochs, run, times, block)
+    calm = steps.of_turns({turn_of_round(number) for number in block.calm_rounds})
+    if calm.total_seconds <= 0:
+        return None
+    return _of_steps(calm, times.seconds)
 
 
 def useful_in_epochs(
@@ -106,37 +116,37 @@ def useful_in_epochs(
     return UsefulRanks(time=time, by_rank=to_turns * np.median(by_rank, axis=0))
 
 
-def _of_shares(shares: UsefulShares, seconds: float) -> UsefulRanks:
-    """Return the useful time of a launch whose epoch takes so many `seconds` excluding contended rounds."""
-    by_rank = seconds * shares.by_rank
+def _of_steps(steps: _TurnSteps, seconds: float) -> UsefulRanks:
+    """Return the useful time of a launch whose epoch takes so many `seconds` excluding contended rounds.
+
+    What of it was useful is what was of the `steps`.
+    """
+    by_rank = seconds * (steps.useful.sum(axis=0) / steps.total_seconds)
     time = UsefulTime(
         whole=seconds,
         mean=float(by_rank.mean()),
         longest=float(by_rank.max()),
-        ideal=seconds * shares.ideal,
+        ideal=seconds * (float(steps.useful.max(axis=1).sum()) / steps.total_seconds),
         excludes_contended=True,
     )
     return UsefulRanks(time=time, by_rank=by_rank)
 
 
-def useful_in_turns(epochs: Sequence[Calls], turns: Collection[int]) -> UsefulShares | None:
-    """Return the useful shares of the steps that were timed in `turns`, by their numbers; None where there are none.
+def _steps_in_turns(epochs: Sequence[Calls]) -> _TurnSteps:
+    """Return the steps from one call to the next within a turn.
 
-    Such a step is from one call to the next within a turn: what a rank does before the first one and after the last
-    one of an epoch is in no turn, and neither are the first steps of a turn.
+    What a rank does before the first one and after the last one of an epoch is in no turn, and neither are the first
+    steps of a turn.
     """
+    turns = []
     useful = []
     lasted = []
     for calls in epochs:
-        previous = calls.turn[:-1]
-        counted = 1 + np.flatnonzero((calls.turn[1:] == previous) & np.isin(previous, list(turns)))
-        useful.append(calls.between[counted])
-        lasted.append(calls.exit[counted] - calls.exit[counted - 1])
-    step_useful = np.vstack(useful)
-    whole = float(np.vstack(lasted).mean(axis=1).sum())
-    if whole <= 0:
-        return None
-    return UsefulShares(by_rank=step_useful.sum(axis=0) / whole, ideal=float(step_useful.max(axis=1).sum()) / whole)
+        in_one_turn = 1 + np.flatnonzero((calls.turn[1:] == calls.turn[:-1]) & (calls.turn[1:] != 0))
+        turns.append(calls.turn[in_one_turn])
+        useful.append(calls.between[in_one_turn])
+        lasted.append(calls.exit[in_one_turn] - calls.exit[in_one_turn - 1])
+    return _TurnSteps(turn=np.concatenate(turns), useful=np.vstack(useful), seconds=np.vstack(lasted).mean(axis=1))
 
 
 def efficiency_factors(times: Array, base: Array | None) -> dict[str, Array]:

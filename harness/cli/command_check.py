@@ -17,12 +17,12 @@ from harness.cli.common_options import (
     GroupedCommand,
     NumberRange,
     context_options,
-    defaulted,
     given_command,
     mpi_option,
     refuse_bad_mpi,
     refuse_given,
     sweep_argument,
+    threshold_option,
 )
 from harness.cli.launch_options import BatchOptions, approval, batch_options, build_submission
 from harness.cli.study_file import study_option
@@ -69,7 +69,7 @@ _LOOKS = (3, 6, 12, 24)  # after so many blocks a check that has more time asks 
 @click.option(
     "--against", help="Baseline, sweep or SWEEP@COMMIT [default: the last baseline, with SWEEP that of its study]."
 )
-@defaulted("--threshold", type=NumberRange(0.1, 50), default=3.0, help="Least change of interest, in %.")
+@threshold_option(0.1, "Least change of interest, in %.")
 @click.option("--until-sure", type=NumberRange(min=0), help="Measure more blocks until it is sure, for MINUTES.")
 @click.option("--other-machine", is_flag=True, help="The machine differs and has the same role: judge all the same.")
 @study_option()

@@ -21,6 +21,7 @@ from harness.base.removal import check_place
 from harness.base.setting_names import setting
 from harness.cli.terminal import echo
 from harness.comm.harness_variables import MPI_CHOICES
+from harness.regression.change_threshold import DEFAULT_THRESHOLD, LARGEST_THRESHOLD
 from harness.schema.option import GROUPS, SPREAD, WHAT, WHERE, WRITTEN, options
 from harness.schema.option import Option as DeclaredOption
 from harness.schema.sweep_folder import holds_reports, holds_results
@@ -194,6 +195,16 @@ class NumberRange(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value} is not a number.", param, ctx)
         return number
+
+
+def threshold_option(smallest: float, help_line: str) -> Callable[[Any], Any]:
+    """Return the decorator of ``--threshold``, in per cent from `smallest` on."""
+    return defaulted(
+        "--threshold",
+        type=NumberRange(smallest, round(100 * LARGEST_THRESHOLD)),
+        default=100 * DEFAULT_THRESHOLD,
+        help=help_line,
+    )
 
 
 budget_option = defaulted(

@@ -12,7 +12,15 @@ import click
 
 from harness.base.command_context import Context
 from harness.base.errors import UserError, unknown
-from harness.cli.common_options import Command, NumberRange, budget_option, defaulted, option_group, split_words, take
+from harness.cli.common_options import (
+    Command,
+    budget_option,
+    defaulted,
+    option_group,
+    split_words,
+    take,
+    threshold_option,
+)
 from harness.cli.first_use import fetch_for
 from harness.cli.launch_options import refuse_elsewhere
 from harness.cli.training_options import (
@@ -48,7 +56,7 @@ def variant_options(command: Command) -> Command:
     grouped = option_group(
         "training",
         partial(take, VariantOptions),
-        defaulted("--threshold", type=NumberRange(0, 50), default=3.0, help="Least difference of interest, in %."),
+        threshold_option(0, "Least difference of interest, in %."),
         defaulted("--scheduler", default="auto", help="local: in a job of your own on a cluster."),
         budget_option,
     )(command)

@@ -20,7 +20,7 @@ from harness.doctor.all_checks import OPERATION, PROBLEM, Diagnostic, check_worl
 from harness.schema.layout import Layout
 from harness.schema.sweep_folder import make_results
 from harness.sweep.job_nodes import current_allocation
-from harness.sweep.job_script import TEMPLATES, CheckLaunch, JobScript, check_directives, render_script
+from harness.sweep.job_script import TEMPLATES, JobScript, check_directives, render_script
 from harness.sweep.launch_command import first_error, read_output
 from harness.sweep.plan import Axes, combine, fill_nodes
 from harness.sweep.scheduler_answers import State
@@ -140,7 +140,7 @@ def _write_job(scheduler: Scheduler, folder: Path, *, is_inside: bool) -> Cluste
         script_name=check.script.name,
         workdir=str(Path.cwd()),
         layout=layout,
-        launches=(CheckLaunch(layout=layout, launcher=scheduler.launcher(layout)),),
+        check_words=scheduler.launcher(layout).words,
         environment=scheduler.environment(layout),
         python=sys.executable,
         jobs=str(folder),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from harness.analysis.confidence_intervals import Interval, difference_of_means
 from harness.analysis.sessions import sessions
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
 from harness.regression.measurement import CostSample, MeasuredLaunch, Measurement, as_slowdown, samples
 from harness.schema.layout import Layout
 
@@ -16,8 +17,6 @@ BETTER = "better"
 WORSE = "worse"
 ALIKE = "alike"
 OPEN = "open"
-
-DEFAULT_THRESHOLD = 0.03  # part of the speed or efficiency: the least change that makes a difference to anyone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,9 +15,9 @@ from harness.analysis import units
 from harness.analysis.launch_frames import launch_frame
 from harness.analysis.read_results import Loaded, load_sweep
 from harness.analysis.sessions import EFFICIENCY, STEP, sessions
-from harness.analysis.sync_calls import Calls, read_calls
+from harness.analysis.sync_calls import read_calls
 from harness.analysis.turn_blocks import BlockTimes
-from harness.analysis.useful_time import LaunchTimes, UsefulTime, useful_ranks
+from harness.analysis.useful_time import LaunchTimes, UsefulRanks, UsefulTime, useful_ranks
 from harness.base.errors import UserError
 from harness.base.provenance import Machine
 from harness.base.record_words import HOST, check_text
@@ -409,11 +409,8 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord], rows: _Rows) -> Iterabl
     for run in runs:
         row = rows[run.point.folder]
         accuracy = float(row["test_accuracy"])
-        timed = _timed_calls(loaded.folder / run.point.folder, run)
-        useful = None
-        if timed is not None:
-            times = LaunchTimes(seconds=float(row["seconds"]), recorded_seconds=float(row["recorded_seconds"]))
-            useful = useful_ranks(timed.epochs, timed.run, times, loaded.blocks.get(run.block))
+        times = LaunchTimes(seconds=float(row["seconds"]), recorded_seconds=float(row["recorded_seconds"]))
+        useful = _useful_ranks(loaded, run, times)
         yield MeasuredLaunch(
             layout=run.point.layout,
             repeat=run.point.repeat,
@@ -430,27 +427,20 @@ def _launches(loaded: Loaded, runs: Sequence[RunRecord], rows: _Rows) -> Iterabl
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _TimedCalls:
-    """The epochs of a launch that are timed, with their synchronisation calls."""
-
-    run: RunRecord
-    epochs: tuple[Calls, ...]
-
-
-def _timed_calls(launch: Path, run: RunRecord) -> _TimedCalls | None:
-    """Return the calls of `run`, whose folder is `launch`, None where they have no times."""
+def _useful_ranks(loaded: Loaded, run: RunRecord, times: LaunchTimes) -> UsefulRanks | None:
+    """Return the useful time of `run` in its timed epochs, None where its synchronisation calls have no times."""
     if not run.sums_timed or run.losses:
         return None
+    launch = loaded.folder / run.point.folder
     try:
-        whole_run = read_run(launch).as_timed()
-        epochs = read_calls(launch, whole_run)
+        timed_run = read_run(launch).as_timed()
+        epochs = read_calls(launch, timed_run)
     except UserError:  # of an older harness: the whole is known, its factors are not
         return None
-    for record, calls in zip(whole_run.epochs, epochs, strict=True):
+    for record, calls in zip(timed_run.epochs, epochs, strict=True):
         if max(record.sync_seconds) > 0 and not len(calls.entry):
             return None
-    return _TimedCalls(run=whole_run, epochs=epochs)
+    return useful_ranks(epochs, timed_run, times, loaded.blocks.get(run.block))
 
 
 def _hosts(run: RunRecord, useful: Values | None) -> tuple[HostTime, ...]:

@@ -18,7 +18,7 @@ from harness.analysis.sessions import (
 )
 from harness.analysis.useful_time import PARALLEL
 from harness.base.cpu_contention import TOLERANCE
-from harness.regression.launch_comparison import DEFAULT_THRESHOLD
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
 from harness.regression.measurement import MeasuredLaunch, Measurement, as_cost, as_slowdown
 from harness.regression.session_model import (
     Difference,

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from harness.analysis.confidence_intervals import LEVEL
-from harness.regression.launch_comparison import DEFAULT_THRESHOLD
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
 from harness.regression.measurement import MeasuredLaunch, Measurement, Values, as_cost, as_slowdown, session_numbers
 
 _FEWEST_FREEDOM = 2

@@ -29,7 +29,8 @@ from harness.base.removal import remove_contents, remove_folder
 from harness.base.scratch import Scratch
 from harness.base.setting_names import setting
 from harness.regression import variant_launcher
-from harness.regression.launch_comparison import DEFAULT_THRESHOLD, OPEN, ComparedRow
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
+from harness.regression.launch_comparison import OPEN, ComparedRow
 from harness.regression.measurement import Measurement, measurements
 from harness.regression.variant_launcher import VariantLaunch
 from harness.regression.variant_samples import LOOKS, TurnsStudy, block_samples, judge_samples, launch_name
@@ -101,19 +102,11 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PlannedLaunch:
-    """A launch of a block: the number of its variant, its point file, and the point."""
+    """A launch: the number of its variant, its point file, and the point, whose repeat is the number of its block."""
 
     variant: int
     point_file: Path
     point: Point
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _BlockResult:
-    """The turns of a block that was trained, or why it does not count."""
-
-    turns: pd.DataFrame | None
-    reason: str = ""
 
 
 class VariantTurns:
@@ -128,7 +121,7 @@ class VariantTurns:
         self._longest_s = 0.0
         self._epochs = 0
         self._launches: list[VariantLaunch] = []
-        self._points: list[list[tuple[Path, Point]]] = []
+        self._planned: list[_PlannedLaunch] = []
         self._programs = [variant.python for variant in variants]
         self.blocks: list[pd.DataFrame] = []
 
@@ -191,7 +184,7 @@ class VariantTurns:
         Raises:
             UserError: a variant refuses.
         """
-        self._points = []
+        self._planned = []
         for number, variant in enumerate(self.variants):
             folder = self._folder / str(number)
             points = folder / "points"
@@ -205,14 +198,17 @@ class VariantTurns:
             reply = run_program(command, limit_s=_PREPARATION_S, changes=variant.environment())
             if reply.code != 0:
                 raise UserError(f"cannot compare: {variant.name} does not run: {reply.last_error}")
-            written = [(path, read_point(path)) for path in points.glob("*.json")]
+            written = [
+                _PlannedLaunch(variant=number, point_file=path, point=read_point(path))
+                for path in points.glob("*.json")
+            ]
             wanted = LOOKS[-1] * len(self.layouts)
             if len(written) != wanted:  # as behind a prefix that does not start what follows it
                 raise UserError(
                     f"cannot compare: {variant.name} does not run: it planned {len(written)} of {wanted} launches, and "
                     "ended without an error"
                 )
-            self._points.append(written)
+            self._planned += written
 
     def start_pythons(self, stack: contextlib.ExitStack, folder: Path) -> None:
         """Start a Python that has TensorFlow imported for each Python and environment; it ends with the `stack`.
@@ -256,11 +252,11 @@ class VariantTurns:
         """Return the turns of the next block, which is trained again where it does not count."""
         for tries_left in reversed(range(_TRIES)):
             result = self._train(len(self.blocks), say)
-            if result.turns is not None:
-                return result.turns
+            if not isinstance(result, str):
+                return result
             if tries_left:
-                say(f"block {len(self.blocks) + 1} is started again: {result.reason}")
-        raise UserError(f"cannot compare: {result.reason}")
+                say(f"block {len(self.blocks) + 1} is started again: {result}")
+        raise UserError(f"cannot compare: {result}")
 
     def _lengthen(self, seconds: float, say: Callable[[str], None]) -> bool:
         """Have launches of more epochs trained where the turns of a block take less time than its start; say so."""
@@ -279,8 +275,8 @@ class VariantTurns:
         self._epochs = longer
         return True
 
-    def _train(self, number: int, say: Callable[[str], None]) -> _BlockResult:
-        """Train one block."""
+    def _train(self, number: int, say: Callable[[str], None]) -> pd.DataFrame | str:
+        """Train one block, and return its turns, or in one sentence why it does not count."""
         launches = self._planned_launches(number)
         scratch = Scratch()
         specs = [self._launch_spec(name, launch, scratch.variables) for name, launch in launches.items()]
@@ -296,20 +292,18 @@ class VariantTurns:
         for name, launch in launches.items():
             reason = self._why_not_counted(launch, end.codes[name])
             if reason:
-                return _BlockResult(turns=None, reason=reason)
+                return reason
         if end.turns.empty:
-            return _BlockResult(turns=None, reason="the memory of the GPUs does not hold all launches at once")
-        return _BlockResult(turns=end.turns)
+            return "the memory of the GPUs does not hold all launches at once"
+        return end.turns
 
     def _planned_launches(self, number: int) -> dict[str, _PlannedLaunch]:
         """Return the launches of block `number` by their names (`launch_name`)."""
-        launches = {}
-        for variant, points in enumerate(self._points):
-            for path, point in points:
-                if point.repeat == number:
-                    name = launch_name(variant, self.layouts.index(point.layout))
-                    launches[name] = _PlannedLaunch(variant=variant, point_file=path, point=point)
-        return launches
+        return {
+            launch_name(launch.variant, self.layouts.index(launch.point.layout)): launch
+            for launch in self._planned
+            if launch.point.repeat == number
+        }
 
     def _record(self, launch: _PlannedLaunch) -> Path:
         return self._folder / str(launch.variant) / launch.point.folder
@@ -384,9 +378,9 @@ class VariantTurns:
     def _steps_per_epoch(self, number: int) -> tuple[int, ...]:
         """Return the steps of an epoch of a variant on each layout, from the records of the first block."""
         steps = {}
-        for _, point in self._points[number]:
-            if point.repeat == 0:
-                steps[point.layout] = read_run(self._folder / str(number) / point.folder).steps_per_epoch
+        for launch in self._planned:
+            if launch.variant == number and launch.point.repeat == 0:
+                steps[launch.point.layout] = read_run(self._record(launch)).steps_per_epoch
         return tuple(steps[layout] for layout in self.layouts)
 
     def _measured(self, number: int) -> Measurement:

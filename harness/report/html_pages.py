@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from harness.analysis import units
 from harness.base import __version__
 from harness.base.errors import UserError
 from harness.base.files import folder_atomic, resource, write_atomic
+from harness.base.parallel_work import done_to_each
 from harness.base.record_words import below, printable
 from harness.base.removal import check_folder, make_place
 from harness.report.answer import Answer, PageFigure
@@ -121,10 +123,10 @@ class PageSummary:
     warnings: tuple[str, ...] = ()
 
 
-def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
+def write_page(answer: Answer, reports: Path, *, style: str = SCREEN, shared: bool = False) -> Answer:
     """Write ``REPORTS/<place>/index.html`` with its files, whole or not at all; return the answer with its `page`.
 
-    The index then lists it beside all other pages.
+    The index then lists it beside all other pages. `shared`: other processes draw the files of figures meanwhile.
 
     Raises:
         UserError: the folder holds something else than a report, or cannot be written to.
@@ -132,7 +134,6 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
     target = below(reports, answer.place)
     make_place(reports, "REPORTS", is_ours=holds_reports(reports))
     check_folder(target, "report")
-    content = render_page("page.html.j2", answer=answer, root="/".join([".."] * len(Path(answer.place).parts)))
     summary = PageSummary(
         kind=answer.kind,
         title=answer.title,
@@ -144,28 +145,39 @@ def write_page(answer: Answer, reports: Path, *, style: str = SCREEN) -> Answer:
         sides=answer.sides,
         warnings=tuple(banner.text for banner in answer.banners),
     )
+    root = "/".join([".."] * len(Path(answer.place).parts))
     with folder_atomic(target) as staging:
-        for name, text in answer.files.items():
-            (staging / name).write_text(text, encoding="utf-8")
-        write_figures(staging, answer.figures, answer.command, style)
-        (staging / SUMMARY).write_bytes(encode(summary))
-        (staging / PAGE).write_text(content, encoding="utf-8")
+        draw = partial(_draw, staging, keywords=_keywords(answer.command), style=style)
+        figures = answer.figures
+        with done_to_each(draw, figures, shared=shared, doing="drawing figures") as drawings:
+            for name, text in answer.files.items():
+                (staging / name).write_text(text, encoding="utf-8")
+            _write_tables(staging, figures)
+            (staging / SUMMARY).write_bytes(encode(summary))
+            inline = {figure.name: drawing for figure, drawing in zip(figures, drawings, strict=True)}
+        page = render_page("page.html.j2", answer=answer, drawings=inline, root=root)
+        (staging / PAGE).write_text(page, encoding="utf-8")
     _write_index(reports)
     return replace(answer, page=target / PAGE)
 
 
-def write_figures(folder: Path, figures: Sequence[PageFigure], command: str, style: str = SCREEN) -> None:
-    """Write each figure's PDF, SVG, PNG and CSV into `folder`; in the style ``paper`` PDFs of COLUMNS too.
+def _draw(folder: Path, figure: PageFigure, *, keywords: str, style: str) -> str:
+    """Write the PDF, SVG and PNG of `figure` into `folder`, in the style ``paper`` PDFs of COLUMNS too.
 
-    The pictures name the `command`.
+    Return the drawing for the inside of a page.
     """
+    drawing = figure.picture.draw()
+    for kind in ("pdf", "svg", "png"):
+        (folder / f"{figure.name}.{kind}").write_bytes(drawing.file(kind, keywords))
+    for name, width in COLUMNS.items() if style == PAPER else ():
+        (folder / f"{figure.name}-{name}.pdf").write_bytes(printed(figure.picture, width, keywords))
+    return drawing.inline()
+
+
+def _write_tables(folder: Path, figures: Sequence[PageFigure]) -> None:
+    """Write the CSV of each of `figures` into `folder`."""
     texts: dict[int, str] = {}  # several figures may be of one table, which can be long
-    keywords = _keywords(command)
     for figure in figures:
-        for kind in ("pdf", "svg", "png"):
-            (folder / f"{figure.name}.{kind}").write_bytes(figure.picture.file(kind, keywords))
-        for name, width in COLUMNS.items() if style == PAPER else ():
-            (folder / f"{figure.name}-{name}.pdf").write_bytes(printed(figure.picture, width, keywords))
         if id(figure.table) not in texts:
             texts[id(figure.table)] = csv_text(figure.table)
         (folder / f"{figure.name}.csv").write_text(texts[id(figure.table)])

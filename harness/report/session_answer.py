@@ -8,6 +8,7 @@ from harness.analysis.confidence_intervals import Interval
 from harness.analysis.sessions import STEP
 from harness.analysis.useful_time import SERIALISATION, TRANSFER
 from harness.base.exit_codes import FAILED, UNDECIDED
+from harness.regression.change_threshold import LARGEST_THRESHOLD
 from harness.regression.measurement import StackLine, compare_stacks, quantity_value
 from harness.regression.session_check import SessionCheck, SessionRow, Verdict
 from harness.regression.session_model import Scatter, ScatterSource
@@ -32,7 +33,6 @@ _CODES = {Verdict.REGRESSION: FAILED, Verdict.CANNOT_TELL: UNDECIDED}  # 0 of al
 _OUTCOMES = {Verdict.REGRESSION: CaseOutcome.FAILED, Verdict.CANNOT_TELL: CaseOutcome.SKIPPED}
 _MOST_NAMED = 3
 _MOST_TILES = 5
-_LARGEST_THRESHOLD = 0.5  # of the option --threshold
 _EXPLAINED = (
     "A loss is of speed or efficiency; below 0 it is a gain. Each interval is the row's own, and holds what differs "
     "between sessions. A regression and an improvement share an error of 5 % over all rows (Holm)."
@@ -173,7 +173,7 @@ def _undecided(check: SessionCheck) -> list[str]:
 def _passing(check: SessionCheck) -> list[str]:
     """Return the threshold with which the check passes, where the option takes it."""
     largest = check.largest_possible_loss
-    if largest is None or largest >= _LARGEST_THRESHOLD:
+    if largest is None or _passing_threshold(largest) > LARGEST_THRESHOLD:
         return []
     return [f"With `--threshold {100 * _passing_threshold(largest):.1f}` this check passes."]
 

@@ -107,37 +107,52 @@ Paint = Callable[[Axes], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """A finished figure: `inline` for a page (its colours are variables), `svg`, `drawn` and `paint` for files."""
+    """A figure to be drawn: what `paint` draws on empty axes of `size` inches.
+
+    The rows of a long legend are added to that: it goes below the axes, where it hides no data. `title` and the
+    `numbers` that it shows describe it to those who cannot see it.
+    """
 
     name: str
     title: str
-    inline: str
-    svg: str
-    drawn: Figure
     paint: Paint
+    size: tuple[float, float]
+    numbers: str
+
+    def draw(self) -> "Drawing":
+        """Return it drawn: that takes a tenth of a second or more."""
+        with own_settings(STYLE):
+            figure = _figure(self.paint, self.size)
+            text = printable(render(figure, "svg", self.title, _KEYWORDS).decode())
+        return Drawing(picture=self, figure=figure, svg=text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """A picture that is drawn: as `svg`, and as the `figure` that other files are made of."""
+
+    picture: Picture
+    figure: Figure
+    svg: str
+
+    def inline(self) -> str:
+        """Return it for the inside of a page: its colours are variables."""
+        picture = self.picture
+        spoken = f"{picture.title}. {picture.numbers}" if picture.numbers else picture.title
+        return _inline(self.svg, picture.name, spoken, self.figure.get_figwidth())
 
     def file(self, kind: str, keywords: str = "") -> bytes:
         """Return it as a file of `kind`, ``svg``, ``pdf`` or ``png``, with `keywords`, ASCII, among its metadata."""
         if kind != "svg":
             with own_settings(STYLE):
-                return render(self.drawn, kind, self.title, keywords)
+                return render(self.figure, kind, self.picture.title, keywords)
         # A file has no table of launches to point into.
         return re.sub(rf' xlink:href="{LAUNCH}[^"]*"', "", self.svg.replace(_KEYWORDS, keywords, 1)).encode()
 
 
 def draw(name: str, title: str, paint: Paint, size: tuple[float, float] = SIZE, *, numbers: str = "") -> Picture:
-    """Return the picture that `paint` draws on empty axes.
-
-    `title` and the `numbers` that it shows describe it to those who cannot see it. `size` in inches, to which the rows
-    of a long legend are added: the legend of what `paint` labels goes below the axes, where it hides no data.
-    """
-    title = printable(title)
-    with own_settings(STYLE):
-        figure = _figure(paint, size)
-        text = printable(render(figure, "svg", title, _KEYWORDS).decode())
-    spoken = f"{title}. {numbers}" if numbers else title
-    inline = _inline(text, name, spoken, figure.get_figwidth())
-    return Picture(name=name, title=title, inline=inline, svg=text, drawn=figure, paint=paint)
+    """Return the picture that `paint` will draw on empty axes; see `Picture`."""
+    return Picture(name=name, title=printable(title), paint=paint, size=size, numbers=numbers)
 
 
 def printed(picture: Picture, width: float, keywords: str = "") -> bytes:
@@ -168,7 +183,7 @@ def _figure(paint: Paint, size: tuple[float, float]) -> Figure:
         rows = -(-len(handles) // columns) + sum(text.count("\n") for text in texts)
         figure.set_figheight(size[1] + _LEGEND_ROW * max(0, rows - 1))
     figure.draw_without_rendering()  # the layout is found once, for all kinds of files
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)
     return figure
 
 

@@ -1,7 +1,6 @@
 """A sweep's answer: how its workload scales, with everything that it rests on, as one page that stands alone."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,11 +23,12 @@ from harness.analysis.scaling import Scaling, parts_of_points, ratios_frame, sca
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.errors import UserError
 from harness.base.exit_codes import UNDECIDED
+from harness.base.parallel_work import MANY
 from harness.base.removal import check_folder
 from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
 from harness.report import sweep_sentences
-from harness.report.answer import Answer, Fact, PageFigure, Section, Table
+from harness.report.answer import Answer
 from harness.report.figures import SweepView, draw_figures
 from harness.report.formats import launches_as_tests
 from harness.report.html_pages import SCREEN, csv_text, relative_link, write_page
@@ -112,7 +112,8 @@ def report_sweep(
         raise UserError(f"reports '{reports}' would replace the records in '{sweep_folder}': choose another folder")
     check_folder(target, "report")
     measured = _measure(loaded, base, network)
-    return write_page(_answer(loaded, target, measured), reports, style=style)
+    answer = _answer(loaded, target, measured)
+    return write_page(answer, reports, style=style, shared=len(loaded.runs) >= MANY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,28 +144,13 @@ def _measure(loaded: Loaded, base: int | None, network: Network | None) -> _Meas
     return _Measured(launches=launches, scaling=scaling, predicted=predicted, why_not_predicted=why_not)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Content:
-    """What a page says of the measurements; the fields are those of `Answer`."""
-
-    question: str
-    sentence: str
-    data: Mapping[str, object]
-    details: Sequence[str] = ()
-    facts: Sequence[Fact] = ()
-    sections: Sequence[Section] = ()
-    table: Table | None = None
-    tiles: Sequence[Fact] = field(default=())
-    figure: PageFigure | None = None
-    code: int = 0
-
-
 def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
+    """Return what the page of `loaded` at `target` says: what was measured, how, and how to repeat it."""
     launches = measured.launches
     scaling = measured.scaling
     if launches is None or scaling is None:
         oversubscribed = any(run.point.oversubscribe for run in loaded.runs)
-        content = _Content(
+        answer = Answer(
             question=f"How does {_subject(loaded)} scale?",
             sentence=page_sentence(loaded, None),
             data={"sweep": loaded.folder.name, "scaling": None},
@@ -172,7 +158,7 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
             code=UNDECIDED if loaded.runs and not oversubscribed else 0,
         )
     else:
-        content = _content(loaded, launches, scaling, measured)
+        answer = _measured_answer(loaded, launches, scaling, measured)
     conditions = condition_sections(
         loaded,
         launches,
@@ -190,20 +176,12 @@ def _answer(loaded: Loaded, target: Path, measured: _Measured) -> Answer:
         remark += " It needs the same original files: --data-dir FOLDER says where they are."
     study_files = _study_files(loaded)
     times = [run.started for run in loaded.runs] + [failure.ended for failure in loaded.failures]
-    return Answer(
-        question=content.question,
-        sentence=content.sentence,
-        details=content.details,
-        table=content.table,
-        data=content.data,
+    return replace(
+        answer,
         banners=sweep_warnings(loaded, scaling, launches),
-        figure=content.figure,
-        tiles=content.tiles,
-        facts=content.facts,
-        sections=[*content.sections, *conditions],
+        sections=[*answer.sections, *conditions],
         command=repeat_command(loaded.folder, study) if study else "",
         remark=remark,
-        code=content.code,
         kind="sweep",
         place=target.name,
         title=study_name(study) if study else target.name,
@@ -238,7 +216,7 @@ def _study_files(loaded: Loaded) -> dict[str, str]:
     return {f"study-{number}.toml": text for number, text in enumerate(texts, start=1)}
 
 
-def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured: _Measured) -> _Content:
+def _measured_answer(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured: _Measured) -> Answer:
     """Return what a sweep with valid launches says."""
     workload = loaded.runs[0].point.workload
     view = view_of(loaded, launches, scaling, measured.predicted)
@@ -252,7 +230,7 @@ def _content(loaded: Loaded, launches: pd.DataFrame, scaling: Scaling, measured:
     accuracy = view.final.set_index("layout")["test_accuracy"].to_dict()
     figures = draw_figures(view)
     speedup_figure, *scaling_figures = figures["scaling"]
-    return _Content(
+    return Answer(
         question=sweep_sentences.question(scaling, workload),
         sentence=sweep_sentences.headline(scaling, workload, measured.predicted),
         details=tuple(filter(None, details)),

@@ -1,7 +1,7 @@
 """Run a sweep: take in what has ended, launch what is missing, and keep what is finished whatever happens."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from harness.base import removal
@@ -11,21 +11,22 @@ from harness.base.processes import interruptible
 from harness.base.record_words import below, shell_line
 from harness.base.removal import remove_left
 from harness.base.setting_names import setting
+from harness.datasets import locate, own_file_lines, prepare
+from harness.models import check_model
+from harness.schema.option import is_own_code
 from harness.schema.point import Point
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder, make_results
+from harness.schema.workload import SCRIPT
 from harness.sweep.finished_launches import Survey, other_code, set_aside
 from harness.sweep.job_cost import NodeHours, ask_accounts
 from harness.sweep.job_loop import Launches, LaunchTally
-from harness.sweep.job_plan import Job
 from harness.sweep.job_script import write_job
-from harness.sweep.job_submission import identify, own_jobs
+from harness.sweep.job_submission import JobQueue
 from harness.sweep.plan import launch_order
-from harness.sweep.planned_launches import SweepCommand, SweepPlan, WantedLaunches, launch
-from harness.sweep.progress import Pace, display, say
-from harness.sweep.schedulers import Scheduler
+from harness.sweep.planned_launches import SweepCommand, SweepPlan, WantedLaunches
+from harness.sweep.progress import display, say
 from harness.sweep.submission_settings import Submission, read_submission
-from harness.sweep.sweep_data import announce_data, prepare_data
 from harness.sweep.sweep_files import Running, count_asked, read_running, read_study, write_running
 from harness.sweep.sweep_lock import hold_sweep, is_locked
 from harness.sweep.warm_python import forked_ranks
@@ -33,14 +34,16 @@ from harness.sweep.warm_python import forked_ranks
 # What a command finds that an earlier one has left: launches in a queue or on this machine, and half-written files.
 
 
-def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], None]) -> tuple[Running, ...]:
-    """Return the launches of the sweep of `files` that go on in the queue, so that none is submitted twice.
+def carry_over(wanted: WantedLaunches) -> tuple[Running, ...]:
+    """Return the launches in the folder of the `wanted` ones that go on in the queue: none is submitted twice.
 
     Launches on this machine are ended instead, and that is said: they would share the cores with what is timed next.
 
     Raises:
         UserError: they were submitted to another scheduler, or this one does not say whether it has them.
     """
+    scheduler = wanted.scheduler
+    files = wanted.files
     left = read_running(files)
     if not scheduler.survives_client:
         orphans = scheduler.find([running.name for running in left if running.scheduler == scheduler.name])
@@ -58,7 +61,7 @@ def carry_over(scheduler: Scheduler, files: SweepFolder, say: Callable[[str], No
     if not scheduler.survives_client:
         write_running(files, ())
         return ()
-    launches = identify(scheduler, files, left, say=say)
+    launches = JobQueue(scheduler=scheduler, files=files).identify(left, say=say)
     write_running(files, launches)
     return launches
 
@@ -78,6 +81,57 @@ def tidy(files: SweepFolder, going: Sequence[Running]) -> None:
         remove_left(place, keep=at_work)
 
 
+# The data of a sweep before its launches: brought into the cache, and announced.
+
+
+def prepare_data(plan: SweepPlan, data_dir: Path | None, *, own_only: bool = False) -> None:
+    """Bring the data into the cache before the first launch, not inside it, and try the network.
+
+    With `own_only` that is done with a file or a network of the user's own only, which may be wrong: reading the
+    others takes long, and is no reason to refuse.
+
+    Raises:
+        UserError: the data or the network is wrong.
+    """
+    lines: set[str] = set()
+    tried = bool(plan.survey.records) or not plan.jobs
+    asked = dict.fromkeys((point.workload, point.data_id) for point in plan.missing or plan.wanted.points[:1])
+    for workload, data_id in asked:
+        if own_only and workload.has_known_data and not is_own_code(workload.model):
+            continue
+        source = locate(workload, data_dir, data_id)
+        if source.kind == SCRIPT:
+            continue
+        data = prepare(source).record
+        texts = own_file_lines(data) or ((data.note,) if data.note != source.note else ())
+        for text in texts:
+            if text and text not in lines:
+                say(text)
+                lines.add(text)
+        if not tried:
+            notice = check_model(workload, data)
+            if notice:
+                say(notice)
+            tried = True
+
+
+def announce_data(sweeps: Iterable[Sweep], data_dir: Path | None) -> None:
+    """Say on which data the `sweeps` train, loudly where synthetic rows stand in for real ones and nobody asked."""
+    lines: dict[str, None] = {}
+    for workload in dict.fromkeys(sweep.workload for sweep in sweeps):
+        source = locate(workload, data_dir)
+        unasked = source.kind == "synthetic" and workload.data == "auto" and workload.input != "resident"
+        if unasked:
+            ways = f"{setting('data_dir', 'FOLDER')} names the real files"
+            ways += f", {setting('data_kind', 'synthetic')} hides this line"
+            line = f"SYNTHETIC DATA: {source.note}. {ways}."
+        else:
+            line = f"data: {source.name}, {source.kind}" + (f": {source.note}" if source.note else "")
+        lines[line] = None
+    for line in lines:
+        say(line)
+
+
 _LOCAL = Submission()
 
 Approve = Callable[[NodeHours], None]
@@ -92,13 +146,14 @@ def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCA
     """
     command = SweepCommand(sweep, context, submission)
     scheduler = command.wanted.scheduler
-    files = command.files
+    files = command.wanted.files
     announce_data([sweep], context.data_dir)
     with hold_sweep(files):
         left = read_running(files)
         queued = tuple(running for running in left if running.scheduler != scheduler.name)
         if scheduler.survives_client:  # what a killed command has left on this machine is not in any queue
-            queued += identify(scheduler, files, tuple(running for running in left if running not in queued))
+            here = tuple(running for running in left if running not in queued)
+            queued += JobQueue(scheduler=scheduler, files=files).identify(here)
         plan = _told_plan(command, queued, invalid_too=True)
         prepare_data(plan, context.data_dir, own_only=True)
         # What was launched stays what is asked for: a plan alone must not make it launches of a different code version.
@@ -106,9 +161,8 @@ def write_scripts(sweep: Sweep, context: Context, submission: Submission = _LOCA
             command.note()
         if scheduler.survives_client:
             command.cost(plan)
-        for job_plan in plan.jobs:
-            job = Job(plan=job_plan, files=SweepFolder(files.path.resolve()))
-            write_job(job, scheduler, data_dir=context.data_dir, template=submission.template)
+        for job in plan.jobs:
+            write_job(job, scheduler, command.wanted.submission)
     return plan
 
 
@@ -135,16 +189,16 @@ def run_sweep(
     """
     command = SweepCommand(sweep, context, submission)
     scheduler = command.wanted.scheduler
-    files = command.files
+    files = command.wanted.files
     announce_data([sweep], context.data_dir)
     notice = scheduler.check()
     if notice:
         say(notice)
     with hold_sweep(files), interruptible():
-        carried = carry_over(scheduler, files, say)
+        carried = carry_over(command.wanted)
         tidy(files, carried)
         if carried:
-            carried = command.take_in(carried)
+            carried = _take_in(command.wanted, carried)
         plan = _told_plan(command, carried, invalid_too=invalid_too)
         if scheduler.survives_client and plan.jobs:
             cost = command.cost(plan)
@@ -172,9 +226,40 @@ def _told_plan(command: SweepCommand, queued: Sequence[Running], *, invalid_too:
 
 def _tell(plan: SweepPlan) -> None:
     """Say what `plan` does."""
-    of_other_code = other_code(SweepFolder(plan.wanted.folder), plan.survey, plan.wanted.points[0].code)
+    of_other_code = other_code(plan.wanted.files, plan.survey, plan.wanted.points[0].code)
     for sentence in plan.sentences(of_other_code):
         say(sentence)
+
+
+def _take_in(wanted: WantedLaunches, carried: tuple[Running, ...]) -> tuple[Running, ...]:
+    """Settle those launches in the queue that have ended, and return the others."""
+    with display(count_asked(carried)) as progress:
+        launches = Launches(SweepPlan(wanted=wanted, carried=carried), progress)
+        launches.take_in()
+    return launches.going
+
+
+def _launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
+    """Run the jobs of `plan`, and return what became of them."""
+    total = sum(len(set(job.points)) for job in plan.jobs) + count_asked(plan.carried)
+    if not plan.jobs and not plan.carried:
+        return LaunchTally()
+    with display(total) as progress:
+        launches = Launches(plan, progress, resubmits=True, timed=timed)
+        try:
+            return launches.run()
+        except KeyboardInterrupt:
+            if plan.wanted.scheduler.survives_client and launches.going:
+                progress.say(_going_on(launches.going, plan.wanted.folder))
+            raise
+
+
+def _going_on(launches: Sequence[Running], folder: Path) -> str:
+    """Return what becomes of the jobs of `launches`, of the sweep in `folder`, when no command waits for them."""
+    jobs = sorted({running.job or running.name for running in launches})
+    go_on = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"{len(jobs)} jobs go on"
+    ends = shell_line(["harness", "cancel", folder.name])
+    return f"{go_on}, queued or running: the same command waits for the end again, `{ends}` ends what is left"
 
 
 @contextlib.contextmanager
@@ -202,14 +287,14 @@ def _launch_all(
     Return what became of the last launches.
     """
     wanted = command.wanted
-    tally = launch(plan, timed=timed)
+    tally = _launch(plan, timed=timed)
     if wanted.scheduler.survives_client or tally.busy:
         return tally
     again, sentence = plan.once_more(command.survey(), free_bytes=wanted.free_bytes())
     for line in filter(None, (sentence, *again.notes)):
         say(line)
     if again.missing:
-        tally = launch(again, timed=timed)
+        tally = _launch(again, timed=timed)
     while enough is not None and not tally.failed and not tally.busy:
         repeats = enough(wanted.folder)
         if repeats <= command.sweep.repeats:
@@ -217,7 +302,7 @@ def _launch_all(
         wider = command.widen(repeats)
         for note in wider.notes:
             say(note)
-        tally = launch(wider, timed=False)  # the first ones have waited
+        tally = _launch(wider, timed=False)  # the first ones have waited
     return tally
 
 
@@ -254,22 +339,22 @@ def cancel_launches(folder: Path) -> tuple[int, bool]:
     scheduler = submission.open(oversubscribe=sweep.oversubscribe)
     if not scheduler.survives_client:
         raise UserError(f"sweep '{folder.name}' runs on this machine: end its command (Ctrl-C) instead")
-    launches = identify(scheduler, files, left, say=None if is_locked(files) else say)
-    scheduler.cancel(own_jobs(scheduler, launches))
+    queue = JobQueue(scheduler=scheduler, files=files)
+    launches = queue.identify(left, say=None if is_locked(files) else say)
+    scheduler.cancel(queue.own_jobs(launches))
     if is_locked(files):
         return count_asked(left), True
     with hold_sweep(files), interruptible():
-        carried = identify(scheduler, files, read_running(files), say=say)
+        carried = queue.identify(read_running(files), say=say)
+        wanted = WantedLaunches(
+            name=f"sweep {folder.name}",
+            folder=folder,
+            points=launch_order(sweep, sweep.layouts),
+            submission=submission,
+            scheduler=scheduler,
+        )
         with display(count_asked(carried)) as progress:
-            Launches(
-                scheduler=scheduler,
-                submission=submission,
-                folder=folder,
-                pace=Pace(launch_order(sweep, sweep.layouts)),
-                progress=progress,
-                carried=carried,
-                gives_up=True,
-            ).run()
+            Launches(SweepPlan(wanted=wanted, carried=carried), progress, gives_up=True).run()
         ask_accounts(files, scheduler)
     return count_asked(carried), False
 
@@ -295,10 +380,10 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
     make_results(context.results)
     wanted = together.wanted
     with contextlib.ExitStack() as stack:
-        for files in (together.files, *(command.files for command in commands)):
+        for files in (together.wanted.files, *(command.wanted.files for command in commands)):
             stack.enter_context(hold_sweep(files))
         stack.enter_context(interruptible())
-        carry_over(wanted.scheduler, together.files, say)
+        carry_over(wanted)
         stack.callback(together.share_out)  # also of what ended before an interruption
         plan = wanted.plan(together.survey(), free_bytes=wanted.free_bytes())
         _tell(plan)
@@ -306,11 +391,11 @@ def run_together(sweeps: Sequence[Sweep], context: Context, submission: Submissi
         for command in commands:
             command.note()
         with _forking(plan):
-            launch(plan, timed=True)
+            _launch(plan, timed=True)
             again, sentence = plan.once_more(together.survey(), free_bytes=wanted.free_bytes())
             for line in filter(None, (sentence, *again.notes)):
                 say(line)
-            launch(again, timed=True)
+            _launch(again, timed=True)
         return len(together.survey().missing(wanted.points))
 
 
@@ -331,15 +416,10 @@ class JoinedSweeps:
             scheduler=parts[0].scheduler,
         )
 
-    @property
-    def files(self) -> SweepFolder:
-        """The files that the sweeps share while they are launched."""
-        return SweepFolder(self.wanted.folder)
-
     def survey(self) -> Survey:
         """Share out what has ended, and read what is known of all launches."""
         self.share_out()
-        surveyed = Survey(records={}, failures={}, damaged={})
+        surveyed = Survey()
         for command in self._commands:
             part = command.survey()
             surveyed.records.update(part.records)
@@ -355,8 +435,8 @@ class JoinedSweeps:
             self._copy_turns(command)
 
     def _move_launch(self, command: SweepCommand, point: Point) -> None:
-        shared = self.files
-        home = command.files
+        shared = self.wanted.files
+        home = command.wanted.files
         launch = shared.launch(point.folder)
         if launch.is_recorded:
             set_aside(home, point.folder)
@@ -374,11 +454,11 @@ class JoinedSweeps:
         """Copy the turns of blocks with launches of `command`, with those of the first sweep that it does not have."""
         import pandas as pd
 
-        home = command.files
+        home = command.wanted.files
         members = {point.folder for point in command.wanted.points}
         first = self._commands[0]
         lent = {point.folder for point in first.wanted.points if point.layout not in command.sweep.layouts}
-        for file in self.files.rounds.glob("*.parquet"):
+        for file in self.wanted.files.rounds.glob("*.parquet"):
             turns = pd.read_parquet(file)
             if turns["launch"].isin(members).any():
                 home.rounds.mkdir(exist_ok=True)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from harness.base.errors import UserError
-from harness.base.parallel_reading import read_each
+from harness.base.parallel_work import read_each
 from harness.base.removal import move
 from harness.schema.layout import Layout
 from harness.schema.point import Point
@@ -55,9 +55,9 @@ def finished_launch(record: RunRecord) -> FinishedLaunch:
 class Survey:
     """What is known of each point, by its folder's name. `damaged` says why a record does not count."""
 
-    records: dict[str, FinishedLaunch]
-    failures: dict[str, Failure]
-    damaged: dict[str, str]
+    records: dict[str, FinishedLaunch] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
 
     def missing(self, points: Iterable[Point], *, invalid_too: bool = True) -> tuple[Point, ...]:
         """Return the points without a record, or with `invalid_too` without one whose times are valid, in order.
@@ -84,14 +84,12 @@ class Survey:
 
 def survey(files: SweepFolder, points: Iterable[Point]) -> Survey:
     """Read what `files` hold about `points`."""
-    result = Survey(records={}, failures={}, damaged={})
+    result = Survey()
     present = {entry.name for entry in os.scandir(files.path)} if files.path.exists() else set()
     every = {point.folder: point for point in points}
     launched = [point for name, point in every.items() if name in present]
     read = partial(_read_finished, files)
-    for point, record in zip(
-        launched, read_each(read, launched, module=__name__, doing="reading launches"), strict=True
-    ):
+    for point, record in zip(launched, read_each(read, launched, doing="reading launches"), strict=True):
         if isinstance(record, str):
             result.damaged[point.folder] = record
         else:

@@ -1,11 +1,12 @@
-"""What the jobs of a sweep may cost, and what they have used."""
+"""What the jobs of a sweep may cost, by what earlier launches took, and what they have used."""
 
 import logging
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
 
 from harness.base.errors import UserError
 from harness.base.files import write_atomic
@@ -13,14 +14,87 @@ from harness.base.setting_names import setting
 from harness.comm.harness_variables import mpi_choice
 from harness.comm.mpi_library import mpi_title
 from harness.schema.layout import Layout
-from harness.schema.record import Account, encode, read_accounts
-from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.block_estimate import PastLaunches
-from harness.sweep.job_plan import JobPlan
+from harness.schema.record import Account, RunRecord, decode_file, encode, read_accounts, read_point
+from harness.schema.sweep_folder import LaunchFolder, SweepFolder
+from harness.sweep.job_plan import Job
 from harness.sweep.plan import time_left
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest, Partition, Site, walltime, walltime_seconds
 from harness.sweep.sweep_files import Running
+from harness.sweep.turn_block import SeriesProgress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastLaunches:
+    """The median `seconds` that a launch of each layout took, by so many `launches`; of a block each has its share."""
+
+    seconds: Mapping[Layout, float] = field(default_factory=dict)
+    launches: int = 0
+
+    def total(self, layouts: Iterable[Layout]) -> float | None:
+        """Return the seconds of one launch of each of `layouts`, None where none of any layout is known.
+
+        One that is not known takes as long as the longest of those that are, and longer in proportion where it has
+        fewer cores than all of them.
+        """
+        if not self.seconds:
+            return None
+        longest = max(self.seconds.values())
+        fewest = min(layout.cores for layout in self.seconds)
+        total = 0.0
+        for layout in layouts:
+            unknown = longest * max(1.0, fewest / layout.cores)
+            total += self.seconds.get(layout, unknown)
+        return total
+
+
+def past_launches(files: SweepFolder, partition: str) -> PastLaunches:
+    """Return what launches of the sweep of `files` took: in blocks in `partition`, else one by one.
+
+    Of several blocks of a job the first does not count: it may have compiled what the others found. Nor does one in
+    which a launch failed: it may have ended early.
+    """
+    shares = list(_shares_of_blocks(files, partition)) or list(_launches_alone(files))
+    by_layout: dict[Layout, list[float]] = {}
+    for layout, seconds in shares:
+        by_layout.setdefault(layout, []).append(seconds)
+    medians = {layout: median(values) for layout, values in by_layout.items()}
+    return PastLaunches(seconds=medians, launches=len(shares))
+
+
+def _shares_of_blocks(files: SweepFolder, partition: str) -> Iterator[tuple[Layout, float]]:
+    """Yield the layout of each launch of a block that came to its end, and its share of the block's seconds."""
+    for path in files.all_blocks_made():
+        progress = decode_file(path, SeriesProgress)
+        if progress is None or progress.partition != partition:
+            continue
+        whole = [block for block in progress.blocks if not block.code]
+        counted = whole[1:] or whole
+        for block in counted:
+            for layout in _layouts(files, block.launches):
+                yield layout, block.seconds / len(block.launches)
+
+
+def _layouts(files: SweepFolder, launches: Sequence[str]) -> Iterator[Layout]:
+    for launch in launches:
+        try:
+            yield read_point(files.point(launch)).layout
+        except UserError:  # removed, or of another version
+            continue
+
+
+def _launches_alone(files: SweepFolder) -> Iterator[tuple[Layout, float]]:
+    """Yield layout and seconds of each launch that trained in no block, whatever version of the code it ran."""
+    for folder in files.records():
+        try:
+            record = decode_file(LaunchFolder(folder).record, RunRecord)
+        except UserError:
+            continue
+        if record is not None and not record.block:
+            yield record.point.layout, record.wall_seconds
+
+
+# Time limits of jobs, and what these cost.
 
 FIRST_LIMIT_S = 1800.0
 """Seconds of a job in turns, and of each repeat of launches that follow each other, before anything is known."""
@@ -31,32 +105,30 @@ _SHOWN = 3  # reasons of nodes
 _NOTHING_KNOWN = PastLaunches()
 
 
-def time_limit(
-    plan: JobPlan, request: JobRequest, limit: Partition | None, past: PastLaunches = _NOTHING_KNOWN
-) -> float:
+def time_limit(job: Job, request: JobRequest, limit: Partition | None, past: PastLaunches = _NOTHING_KNOWN) -> float:
     """Return the seconds of a job's time limit, within what the partition allows.
 
     Where none is asked for, a job of several launches has what these take by `past` ones, half as much again, and two
     minutes to start and to end: in turns for three blocks at least. Where that is not enough, the rest is missing and
     runs with the next command.
     """
-    if request.walltime or not plan.is_shared:
-        return request.limit_s(plan.layout.nodes)
-    estimated_s = _estimated_s(plan, past)
+    if request.walltime or not job.is_shared:
+        return request.limit_s(job.layout.nodes)
+    estimated_s = _estimated_s(job, past)
     if estimated_s is None:
-        total = FIRST_LIMIT_S * (1 if plan.in_turns else plan.repeats)
+        total = FIRST_LIMIT_S * (1 if job.in_turns else job.repeats)
     else:
-        if plan.in_turns:
-            estimated_s *= max(1.0, _BLOCKS / len(plan.needed_blocks))
+        if job.in_turns:
+            estimated_s *= max(1.0, _BLOCKS / len(job.needed_blocks))
         total = 60.0 * math.ceil((_RESERVE * estimated_s + _START_S) / 60)
     if limit is not None and limit.walltime:
         total = min(total, walltime_seconds(limit.walltime))
     return total
 
 
-def _estimated_s(plan: JobPlan, past: PastLaunches) -> float | None:
+def _estimated_s(job: Job, past: PastLaunches) -> float | None:
     """Return the seconds of the launches that are asked for of a job, one that is in several blocks in each of them."""
-    return past.total([point.layout for point in plan.points])
+    return past.total([point.layout for point in job.points])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,37 +169,37 @@ class NodeHours:
 
 
 def estimate(
-    plans: Sequence[JobPlan],
+    jobs: Sequence[Job],
     request: JobRequest,
     partition: Partition | None,
     durations: Mapping[Layout, Sequence[float]],
     past: PastLaunches = _NOTHING_KNOWN,
 ) -> NodeHours:
-    """Return the cost of `plans`.
+    """Return the cost of `jobs`.
 
     `durations` holds the seconds of finished launches by layout; `past` are those that jobs of several are judged by.
     """
     limit = 0.0
     expected = 0.0
     estimated_limit_s = 0.0
-    for plan in plans:
-        limit_s = time_limit(plan, request, partition, past)
-        limit += plan.layout.nodes * limit_s * plan.jobs / 3600
-        if plan.is_shared:
-            expected += plan.layout.nodes * (_estimated_s(plan, past) or 0.0) / 3600
+    for job in jobs:
+        limit_s = time_limit(job, request, partition, past)
+        limit += job.layout.nodes * limit_s * job.queued / 3600
+        if job.is_shared:
+            expected += job.layout.nodes * (_estimated_s(job, past) or 0.0) / 3600
             estimated_limit_s = max(estimated_limit_s, 0.0 if request.walltime else limit_s)
             continue
-        for point in plan.points:
+        for point in job.points:
             expected += point.layout.nodes * (time_left([point], durations) or 0.0) / 3600
-    one_by_one = not any(plan.is_shared for plan in plans)
+    one_by_one = not any(job.is_shared for job in jobs)
     finished = sum(len(values) for values in durations.values()) if one_by_one else past.launches
     enough_s = 60 * math.ceil(3 * max(map(max, durations.values()), default=0.0) / 60)
     most_s = walltime_seconds(partition.walltime) if partition is not None and partition.walltime else math.inf
-    shorter = finished and one_by_one and all(2 * enough_s < request.limit_s(plan.layout.nodes) for plan in plans)
+    shorter = finished and one_by_one and all(2 * enough_s < request.limit_s(job.layout.nodes) for job in jobs)
     return NodeHours(
         expected=expected if finished else None,
         limit=limit,
-        jobs=sum(plan.jobs for plan in plans),
+        jobs=sum(job.queued for job in jobs),
         finished=finished,
         enough=walltime(enough_s) if shorter else "",
         estimated_limit_s=estimated_limit_s,

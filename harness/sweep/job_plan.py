@@ -1,4 +1,4 @@
-"""Which launches share a job: one each, an array, or an allocation in which all train, in turns or one by one."""
+"""Jobs: which launches share one, an array or an allocation in which all train, in turns or one by one."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,10 +10,13 @@ from harness.schema.point import Point, digest
 from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import IMAGENET, survives
 
+QUEUE_NAME = re.compile(r"[a-z0-9]{1,5}-[0-9a-f]{8}")
+"""What the name of a job is."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobPlan:
-    """The launches of one job, in launch order.
+class Job:
+    """What is submitted: launches in launch order, by a script among the files of their sweep's `folder`.
 
     `mode` is that of `JobRequest`: ``jobs`` (one launch), ``array`` (a task for each launch) or ``turns`` (an
     allocation of the largest size for all). There they train `in_turns`, block after block; those that cannot wait for
@@ -22,10 +25,48 @@ class JobPlan:
     its blocks.
     """
 
+    folder: Path
     mode: str
     points: tuple[Point, ...]
     extra: tuple[Point, ...] = ()
     in_turns: bool = False
+
+    @property
+    def files(self) -> SweepFolder:
+        """The files of its sweep, by absolute paths."""
+        return SweepFolder(self.folder.resolve())
+
+    @property
+    def name(self) -> str:
+        """Its name in the queue: the same for the same launches of the same folder, at most 14 characters.
+
+        It begins with that of the data set or script, by which people know it.
+        """
+        stem = re.sub(r"[^a-z0-9]|^[0-9]+", "", self.points[0].workload.name.lower())[:5] or "h"
+        keys = [point.key for point in self.points]
+        return f"{stem}-{digest((str(self.files.path), keys))[:8]}"
+
+    @property
+    def script(self) -> Path:
+        """The script that is run."""
+        if self.mode == "jobs":
+            return self.files.script(self.points[0].folder)
+        return self.files.script(f"{'block' if self.in_turns else self.mode}-{self.name}")
+
+    @property
+    def log(self) -> Path:
+        """The file that takes the output of the referee, or of the first launch where there is none."""
+        return self.files.log(self.name if self.in_turns else self.points[0].folder)
+
+    @property
+    def queued(self) -> int:
+        """How many jobs it is in a queue: an array has one for each launch."""
+        return self.tasks or 1
+
+    @property
+    def tasks(self) -> int:
+        """The number of an array's tasks, 0 for a job that is none."""
+        return len(self.points) if self.mode == "array" else 0
 
     @property
     def layout(self) -> Layout:
@@ -41,11 +82,6 @@ class JobPlan:
     def repeats(self) -> int:
         """Of how many repeats of the sweep it has launches."""
         return len({point.repeat for point in self.points})
-
-    @property
-    def jobs(self) -> int:
-        """How many jobs it is in a queue: an array has one for each launch."""
-        return len(self.points) if self.mode == "array" else 1
 
     @property
     def needed_blocks(self) -> tuple[tuple[Point, ...], ...]:
@@ -81,8 +117,10 @@ def _split_into_blocks(points: Iterable[Point]) -> tuple[tuple[Point, ...], ...]
     return tuple(map(tuple, blocks))
 
 
-def plan_jobs(points: Iterable[Point], mode: str) -> tuple[JobPlan, ...]:
+def plan_jobs(points: Iterable[Point], mode: str, folder: Path) -> tuple[Job, ...]:
     """Return the jobs for `points`, in the order of their first launches, of which none waits for a turn.
+
+    The files of these, and of the other jobs that are planned here, are in the `folder` of the sweep.
 
     An array's tasks are the same, so each layout has its own; a single task is a plain job. Launches that share
     an allocation have the same ranks per node, threads and GPUs, so that every smaller one runs on the
@@ -92,7 +130,7 @@ def plan_jobs(points: Iterable[Point], mode: str) -> tuple[JobPlan, ...]:
     for point in points:
         sharing.setdefault(_shared(point, mode), []).append(point)
     return tuple(
-        JobPlan(mode="jobs" if len(launches) == 1 and mode == "array" else mode, points=tuple(launches))
+        Job(folder=folder, mode="jobs" if len(launches) == 1 and mode == "array" else mode, points=tuple(launches))
         for launches in sharing.values()
     )
 
@@ -142,8 +180,8 @@ class TurnMemory:
 
 
 def plan_turn_blocks(
-    points: Sequence[Point], all_points: Sequence[Point], memory: TurnMemory
-) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+    points: Sequence[Point], all_points: Sequence[Point], memory: TurnMemory, folder: Path
+) -> tuple[tuple[Job, ...], tuple[str, ...]]:
     """Return the jobs of one machine for the missing `points`: a turn block for each repeat, and what to say of them.
 
     `all_points` are the sweep's. A block has the layout with the fewest ranks, which the others are compared with,
@@ -151,22 +189,22 @@ def plan_turn_blocks(
     with the base. What cannot wait for a turn is launched alone: ranks that outlive others, images that are decoded
     ahead of the steps, more ranks than cores.
     """
-    plans: list[JobPlan] = []
+    jobs: list[Job] = []
     notes: dict[str, None] = {}
     for repeat in dict.fromkeys(point.repeat for point in points):
         missing = [point for point in points if point.repeat == repeat]
-        plans += plan_jobs((point for point in missing if not takes_turns(point)), "jobs")
+        jobs += plan_jobs((point for point in missing if not takes_turns(point)), "jobs", folder)
         launches = [point for point in missing if takes_turns(point)]
         turning = [point for point in all_points if point.repeat == repeat and takes_turns(point)]
         base = min(turning, key=lambda point: layout_order(point.layout), default=None)
         others = [point for point in launches if point != base]
         if base is None or not others:
-            plans += [JobPlan(mode="jobs", points=(point,)) for point in launches]
+            jobs += plan_jobs(launches, "jobs", folder)
             continue
         for fitting, note in _in_memory(base, others, memory):
             notes |= dict.fromkeys(note)
-            plans.append(JobPlan(mode="turns", points=(base, *fitting), in_turns=True))
-    return tuple(plans), tuple(notes)
+            jobs.append(Job(folder=folder, mode="turns", points=(base, *fitting), in_turns=True))
+    return tuple(jobs), tuple(notes)
 
 
 def _in_memory(
@@ -188,11 +226,12 @@ def plan_allocations(
     points: Sequence[Point],
     all_points: Sequence[Point],
     memory: TurnMemory,
+    folder: Path,
     *,
     allocations: int = 1,
     most_blocks: int = 0,
     queued: Collection[str] = (),
-) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+) -> tuple[tuple[Job, ...], tuple[str, ...]]:
     """Return the jobs of a batch system for the missing `points`: one for each allocation, and what to say of them.
 
     An allocation has a turn block for each of its repeats, one after the other; of several allocations each has every
@@ -201,7 +240,7 @@ def plan_allocations(
     layout, follow each other in an allocation of their own. So do those whose base is in another job: of the folders
     that are `queued`.
     """
-    plans = list(plan_jobs((point for point in points if not takes_turns(point)), "turns"))
+    jobs = list(plan_jobs((point for point in points if not takes_turns(point)), "turns", folder))
     waiting = [point for point in points if takes_turns(point)]
     notes: dict[str, None] = {}
 
@@ -222,11 +261,11 @@ def plan_allocations(
         in_blocks = _with_bases(bases, missing, at_a_time)
         if in_blocks:
             extra = _extra(in_blocks, most_blocks) if allocations == 1 and len(missing) == len(turning) else ()
-            plans.append(JobPlan(mode="turns", points=in_blocks, extra=extra, in_turns=True))
+            jobs.append(Job(folder=folder, mode="turns", points=in_blocks, extra=extra, in_turns=True))
         rest = tuple(point for point in missing if point not in in_blocks)
         if rest:
-            plans.append(JobPlan(mode="turns", points=rest))
-    return tuple(plans), tuple(notes)
+            jobs.append(Job(folder=folder, mode="turns", points=rest))
+    return tuple(jobs), tuple(notes)
 
 
 def _bases(points: Sequence[Point]) -> dict[int, Point]:
@@ -255,64 +294,25 @@ def _extra(points: Sequence[Point], most_blocks: int) -> tuple[Point, ...]:
     return tuple(replace(point, repeat=repeat) for repeat in range(last + 1, most_blocks) for point in again)
 
 
-def without_layouts(plans: Iterable[JobPlan], layouts: Collection[Layout]) -> tuple[list[JobPlan], list[Point]]:
-    """Return `plans` without the launches of `layouts`, and those launches; what shared a job with them stays."""
-    remaining: list[JobPlan] = []
+def without_layouts(jobs: Iterable[Job], layouts: Collection[Layout]) -> tuple[list[Job], list[Point]]:
+    """Return `jobs` without the launches of `layouts`, and those launches; what shared a job with them stays."""
+    remaining: list[Job] = []
     taken: list[Point] = []
-    for plan in plans:
-        rest = tuple(point for point in plan.points if point.layout not in layouts)
-        taken += dict.fromkeys(point for point in plan.points if point.layout in layouts)
-        if len(rest) == len(plan.points):
-            remaining.append(plan)
+    for job in jobs:
+        rest = tuple(point for point in job.points if point.layout not in layouts)
+        taken += dict.fromkeys(point for point in job.points if point.layout in layouts)
+        if len(rest) == len(job.points):
+            remaining.append(job)
         elif rest:
-            extra = tuple(point for point in plan.extra if point.layout not in layouts)
-            remaining.append(_smaller(plan, rest, extra))
+            extra = tuple(point for point in job.extra if point.layout not in layouts)
+            remaining.append(_smaller(job, rest, extra))
     return remaining, taken
 
 
-def _smaller(plan: JobPlan, points: tuple[Point, ...], extra: tuple[Point, ...]) -> JobPlan:
-    """Return the job of the launches that are left of those of `plan`: a single layout takes no turns."""
+def _smaller(job: Job, points: tuple[Point, ...], extra: tuple[Point, ...]) -> Job:
+    """Return the job of the launches that are left of those of `job`: a single layout takes no turns."""
     if len(points) == 1:
-        return JobPlan(mode="jobs", points=points)
-    if plan.in_turns and len({point.layout for point in points}) == 1:
-        return JobPlan(mode="turns", points=points)
-    return replace(plan, points=points, extra=extra)
-
-
-QUEUE_NAME = re.compile(r"[a-z0-9]{1,5}-[0-9a-f]{8}")
-"""What the name of a job is."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """What is submitted: the launches of `plan`, by a script among the `files` of their sweep."""
-
-    plan: JobPlan
-    files: SweepFolder
-
-    @property
-    def name(self) -> str:
-        """Its name in the queue: the same for the same launches of the same folder, at most 14 characters.
-
-        It begins with that of the data set or script, by which people know it.
-        """
-        stem = re.sub(r"[^a-z0-9]|^[0-9]+", "", self.plan.points[0].workload.name.lower())[:5] or "h"
-        keys = [point.key for point in self.plan.points]
-        return f"{stem}-{digest((str(self.files.path.resolve()), keys))[:8]}"
-
-    @property
-    def script(self) -> Path:
-        """The script that is run."""
-        if self.plan.mode == "jobs":
-            return self.files.script(self.plan.points[0].folder)
-        return self.files.script(f"{'block' if self.plan.in_turns else self.plan.mode}-{self.name}")
-
-    @property
-    def log(self) -> Path:
-        """The file that takes the output of the referee, or of the first launch where there is none."""
-        return self.files.log(self.name if self.plan.in_turns else self.plan.points[0].folder)
-
-    @property
-    def tasks(self) -> int:
-        """The number of an array's tasks, 0 for a job that is none."""
-        return self.plan.jobs if self.plan.mode == "array" else 0
+        return Job(folder=job.folder, mode="jobs", points=points)
+    if job.in_turns and len({point.layout for point in points}) == 1:
+        return Job(folder=job.folder, mode="turns", points=points)
+    return replace(job, points=points, extra=extra)

@@ -18,12 +18,12 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.block_estimate import PastLaunches, past_launches
-from harness.sweep.job_cost import time_limit
-from harness.sweep.job_plan import Job, JobPlan
+from harness.sweep.job_cost import PastLaunches, past_launches, time_limit
+from harness.sweep.job_plan import Job
 from harness.sweep.launch_command import LaunchCommand, surviving
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.site import JobRequest, Site, walltime
+from harness.sweep.submission_settings import Submission
 from harness.sweep.turn_block import BlockSeries, LaunchSpec, TurnBlock
 
 # A job script from its template: what templates may use, and directives that a scheduler would misread.
@@ -53,22 +53,15 @@ class JobLaunch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckLaunch:
-    """Ranks of a `layout` that check and train nothing, and the `launcher` that starts them."""
-
-    layout: Layout
-    launcher: LaunchCommand
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class JobScript:
     """Everything a template may use, users' own ones too.
 
     `name` is the job's name in the queue. `launches` are those of one job, of blocks one of each layout. `layout` is
     that of the largest launch. `node_check` are the words that try a node, for at most `node_check_s` seconds.
-    `mode` and `in_turns` are those of its plan; the `mode` of the doctor's script is ``check``. `request` and `site`
-    hold the directives, modules and set-up lines. `jobs` and `logs` are folders; `environment` is exported, a value of
-    None is unset; `binds` are the folders that a container needs. Paths are absolute.
+    `mode` and `in_turns` are those of the job; the `mode` of the doctor's script is ``check``, whose ranks start by
+    `check_words`. `request` and `site` hold the directives, modules and set-up lines. `jobs` and `logs` are folders;
+    `environment` is exported, a value of None is unset; `binds` are the folders that a container needs. Paths are
+    absolute.
     """
 
     name: str
@@ -77,12 +70,13 @@ class JobScript:
     script_name: str
     workdir: str
     layout: Layout
-    launches: tuple[JobLaunch | CheckLaunch, ...]
     environment: Mapping[str, str | None]
     python: str
     jobs: str
     logs: str
     data_dir: str | None
+    launches: tuple[JobLaunch, ...] = ()
+    check_words: tuple[str, ...] = ()
     binds: tuple[str, ...] = ()
     mode: str = "jobs"
     in_turns: bool = False
@@ -168,43 +162,42 @@ def _words(words: tuple[str, ...]) -> str:
     )
 
 
-def write_job(job: Job, scheduler: Scheduler, *, data_dir: Path | None, template: str | None = None) -> None:
-    """Write the script of `job` and what it reads.
+def write_job(job: Job, scheduler: Scheduler, submission: Submission) -> None:
+    """Write the script of `job` and what it reads; data folder and template are those of `submission`.
 
     Raises:
-        UserError: the folder cannot be written to, or the user's `template` is wrong.
+        UserError: the folder cannot be written to, or the user's template is wrong.
     """
     files = job.files
-    launches = tuple(_job_launch(point, scheduler, files) for point in _named_in_script(job.plan, scheduler))
-    data_folder = str(data_dir.resolve()) if data_dir is not None else None
     request = scheduler.request
-    past = past_launches(files, request.partition) if job.plan.is_shared else PastLaunches()
-    limit_s = time_limit(job.plan, request, scheduler.limit(), past)
-    variables = _script_variables(job, scheduler, launches, data_folder, limit_s)
-    text = render_script(template or scheduler.template, variables, scheduler.path)
-    check_directives(text, scheduler, template or scheduler.template)
-    for point in job.plan.launches:
+    past = past_launches(files, request.partition) if job.is_shared else PastLaunches()
+    limit_s = time_limit(job, request, scheduler.limit(), past)
+    script = _job_script(job, scheduler, submission, limit_s)
+    template = submission.template or scheduler.template
+    text = render_script(template, script, scheduler.path)
+    check_directives(text, scheduler, template)
+    for point in job.launches:
         write_atomic(files.point(point.folder), encode(point))
         write_atomic(files.log(point.folder), "")
         for left in (files.exit_code(point.folder), files.words(point.folder), files.lost_nodes(point.folder)):
             remove_file(left)
-    for helper in scheduler.helpers(job.plan.layout):
+    for helper in scheduler.helpers(job.layout):
         program = files.jobs / helper
         write_atomic(program, (resource(TEMPLATES) / helper).read_text())
         program.chmod(0o755)
     write_atomic(job.script, text)
-    if job.plan.in_turns:
-        series = _series(job, scheduler, launches, data_folder, limit_s)
+    if job.in_turns:
+        series = _series(job, scheduler, script, limit_s)
         write_atomic(job.script.with_suffix(".json"), encode(series))
         remove_file(files.blocks_made(job.name))
 
 
-def _named_in_script(plan: JobPlan, scheduler: Scheduler) -> tuple[Point, ...]:
+def _named_in_script(job: Job, scheduler: Scheduler) -> tuple[Point, ...]:
     """Return the launches that a job's script names: of the blocks of a batch system the first of each layout."""
-    if not plan.in_turns or not scheduler.survives_client:
-        return plan.points
+    if not job.in_turns or not scheduler.survives_client:
+        return job.points
     first_of: dict[Layout, Point] = {}
-    for point in plan.points:
+    for point in job.points:
         first_of.setdefault(point.layout, point)
     return tuple(first_of.values())
 
@@ -218,32 +211,29 @@ def _job_launch(point: Point, scheduler: Scheduler, files: SweepFolder) -> JobLa
     )
 
 
-def _script_variables(
-    job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None, limit_s: float
-) -> JobScript:
+def _job_script(job: Job, scheduler: Scheduler, submission: Submission, limit_s: float) -> JobScript:
     """Return what the template of the script of `job`, whose time limit is `limit_s`, may use."""
-    plan = job.plan
-    first = plan.points[0]
-    variables = dict(scheduler.environment(plan.layout))
+    data_dir = None if submission.data_dir is None else str(Path(submission.data_dir).resolve())
+    variables = dict(scheduler.environment(job.layout))
     if scheduler.request.container:  # it has an MPI library of its own, wherever that is
         variables |= {"MPI4PY_LIBMPI": None, "MPI4PY_MPIABI": None}
     return JobScript(
         name=job.name,
-        title=_title(plan),
+        title=_title(job),
         version=__version__,
         script_name=job.script.name,
         workdir=str(Path.cwd()),
-        layout=plan.layout,
-        launches=launches,
-        environment=variables | dict(first.settings),
+        layout=job.layout,
+        environment=variables | dict(job.points[0].settings),
         python=sys.executable,
         jobs=str(job.files.jobs),
         logs=str(job.files.logs),
         data_dir=data_dir,
+        launches=tuple(_job_launch(point, scheduler, job.files) for point in _named_in_script(job, scheduler)),
         binds=_used_folders(job, data_dir),
-        mode=plan.mode,
-        in_turns=plan.in_turns,
-        node_check=scheduler.node_check(plan.layout),
+        mode=job.mode,
+        in_turns=job.in_turns,
+        node_check=scheduler.node_check(job.layout),
         walltime=walltime(limit_s),
         request=scheduler.request,
         site=scheduler.site,
@@ -252,7 +242,7 @@ def _script_variables(
 
 def _used_folders(job: Job, data_dir: str | None) -> tuple[str, ...]:
     """Return the folders that ranks read and write, each once."""
-    workload = job.plan.points[0].workload
+    workload = job.points[0].workload
     folders = [Path.cwd(), job.files.path, cache_folder()]
     if data := data_dir or os.environ.get("HARNESS_DATA_DIR"):
         folders.append(Path(data))
@@ -263,57 +253,52 @@ def _used_folders(job: Job, data_dir: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(path.resolve()) for path in folders))
 
 
-def _series(
-    job: Job, scheduler: Scheduler, launches: tuple[JobLaunch, ...], data_dir: str | None, limit_s: float
-) -> BlockSeries:
-    """Return the blocks of the launches of `job`; its script names the `launches`."""
-    plan = job.plan
+def _series(job: Job, scheduler: Scheduler, script: JobScript, limit_s: float) -> BlockSeries:
+    """Return the blocks of the launches of `job`, which its `script` starts."""
     begun = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"  # not the name of the same launches at another time
-    named = {launch.layout: launch.name for launch in launches}
     blocks: list[TurnBlock] = []
-    for number, points in enumerate((*plan.needed_blocks, *plan.extra_blocks)):
+    for number, points in enumerate((*job.needed_blocks, *job.extra_blocks)):
         name = f"{job.script.stem}-{begun}" + (f"-{number + 1}" if number else "")
         block = TurnBlock(
             name=name,
-            launches=tuple(_block_launch(point, job, scheduler, named, data_dir) for point in points),
+            launches=tuple(_block_launch(point, job, scheduler, script) for point in points),
             rounds=str(job.files.block_turns(name)),
             limit_s=limit_s if scheduler.survives_client else 0.0,
             on_gpus=any(point.layout.gpus_per_rank for point in points),
         )
         blocks.append(block)
-    last_repeat = plan.needed_blocks[-1][0].repeat  # which extra launches make again
+    last_repeat = job.needed_blocks[-1][0].repeat  # which extra launches make again
     return BlockSeries(
         blocks=tuple(blocks),
-        least=len(plan.needed_blocks),
-        of_repeat=sum(block[0].repeat == last_repeat for block in plan.needed_blocks),
+        least=len(job.needed_blocks),
+        of_repeat=sum(block[0].repeat == last_repeat for block in job.needed_blocks),
         folder=str(job.files.path),
         limit_s=limit_s - _ENDING_S if scheduler.survives_client else 0.0,
         enforced=not scheduler.around,
-        nodes=plan.layout.nodes,
+        nodes=job.layout.nodes,
         partition=scheduler.request.partition,
         progress_file=str(job.files.blocks_made(job.name)),
     )
 
 
-def _block_launch(
-    point: Point, job: Job, scheduler: Scheduler, named: Mapping[Layout, str], data_dir: str | None
-) -> LaunchSpec:
-    """Return how the launch of `point` starts in its block; the script writes the words of the `named` launches."""
+def _block_launch(point: Point, job: Job, scheduler: Scheduler, script: JobScript) -> LaunchSpec:
+    """Return how the launch of `point` starts in its block; the `script` writes the words of one of its layout."""
     launch = _job_launch(point, scheduler, job.files)
-    spec = replace(launch_spec(launch, data_dir), exit_file=str(job.files.exit_code(launch.name)))
+    spec = replace(launch_spec(launch, script.data_dir), exit_file=str(job.files.exit_code(launch.name)))
     if not scheduler.survives_client:
         return spec
-    words_file = str(job.files.words(named[point.layout]))  # a job learns of its nodes when it has them
+    named = next(named.name for named in script.launches if named.layout == point.layout)
+    words_file = str(job.files.words(named))  # a job learns of its nodes when it has them
     return replace(spec, words=_own_words(launch), words_file=words_file)
 
 
-def _title(plan: JobPlan) -> str:
+def _title(job: Job) -> str:
     """Return the script's first line, for people."""
-    first = plan.points[0]
+    first = job.points[0]
     title = f"{first.workload.name}, {first.layout}, repeat {first.repeat}"
-    if len(plan.points) > 1:
-        order = "block" if plan.in_turns else {"turns": "one after the other"}.get(plan.mode, plan.mode)
-        title = f"{first.workload.name}, {len(plan.points)} launches, {order}, up to {plan.layout}"
+    if len(job.points) > 1:
+        order = "block" if job.in_turns else {"turns": "one after the other"}.get(job.mode, job.mode)
+        title = f"{first.workload.name}, {len(job.points)} launches, {order}, up to {job.layout}"
     return " ".join(title.split())
 
 

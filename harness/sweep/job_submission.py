@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError
 from harness.base.record_words import shell_line
@@ -44,148 +44,146 @@ def submission_under_way(files: SweepFolder) -> Iterator[int]:
         os.close(handle)
 
 
-def submit_job(scheduler: Scheduler, job: Job, launches: Sequence[Running], say: Say) -> tuple[str, ...]:
-    """Submit `job`, of `launches`, and return its identifier, or one for each task.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobQueue:
+    """The queue of a `scheduler`, in which the jobs of the sweep of `files` are."""
 
-    Where the outcome is not known the job is looked for by its name.
+    scheduler: Scheduler
+    files: SweepFolder
 
-    Raises:
-        QueueFull: the scheduler takes no more jobs for now.
-        SubmissionRefused: it takes no such job.
-        NotQueued: its answer was lost, and the job is not there.
-        SubmissionUnknown: it does not say whether it has the job.
-    """
-    if not scheduler.survives_client:
-        return scheduler.submit(job)
-    try:
-        with submission_under_way(job.files) as handle:
-            scheduler.commands.handles = (handle,)
-            return scheduler.submit(job)
-    except SubmissionUnknown as error:
-        say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
-        jobs = _look(scheduler, job.files, launches, ARRIVAL_S if error.lost else min(ANSWERED_S, ARRIVAL_S))
-        if job.name not in jobs:
-            if not error.lost:
-                raise SubmissionRefused(error.text) from error
-            raise NotQueued(f"job {job.name} was not queued: {error}") from error
-        number = jobs[job.name]
-        say(f"job {job.name} was queued all the same, as {number}")
-        return tuple(scheduler.task(number, index) for index in range(job.tasks)) or (number,)
-    finally:
-        scheduler.commands.handles = ()
+    def submit(self, job: Job, launches: Sequence[Running], say: Say) -> tuple[str, ...]:
+        """Submit `job`, of `launches`, and return its identifier, or one for each task.
 
+        Where the outcome is not known the job is looked for by its name.
 
-def find_jobs(scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running]) -> dict[str, str]:
-    """Return by name the identifiers of those jobs of `launches` that are queued or running, or have just run.
-
-    One that has ended counts if it left an exit code, and no earlier command of this sweep has taken it in.
-
-    Raises:
-        UserError: the scheduler does not answer.
-    """
-    jobs = dict(scheduler.find(sorted({launch.name for launch in launches})))
-    unlisted = (launch for launch in launches if launch.name not in jobs)
-    ran = [launch for launch in unlisted if files.exit_code(launch.point.folder).exists()]
-    if not ran:
-        return jobs
-    collected = {account.job for account in read_accounts(files)}
-    ended = scheduler.find_ended(sorted({launch.name for launch in ran}))
-    for launch in ran:
-        for number in ended.get(launch.name, ()):
-            if _identifier(scheduler, launch, number) not in collected:
-                jobs[launch.name] = number
-    return jobs
-
-
-def _identifier(scheduler: Scheduler, launch: Running, number: str) -> str:
-    return scheduler.task(number, launch.task) if launch.task >= 0 else number
-
-
-def _look(
-    scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], seconds: float, *, looks: int = _LOOKS
-) -> dict[str, str]:
-    """Look for the jobs of `launches` until all are found; return the found ones by name.
-
-    The others are not there after `seconds` and in `looks` answers. One that was seen once is there, though a later
-    answer does not list it.
-
-    Raises:
-        SubmissionUnknown: the scheduler does not answer.
-    """
-    names = {launch.name for launch in launches}
-    begin = time.monotonic()
-    answers = 0
-    jobs: dict[str, str] = {}
-    while True:
+        Raises:
+            QueueFull: the scheduler takes no more jobs for now.
+            SubmissionRefused: it takes no such job.
+            NotQueued: its answer was lost, and the job is not there.
+            SubmissionUnknown: it does not say whether it has the job.
+        """
+        if not self.scheduler.survives_client:
+            return self.scheduler.submit(job)
         try:
-            jobs |= find_jobs(scheduler, files, launches)
-        except UserError as error:
-            if time.monotonic() - begin > PATIENCE_S:
-                text = (
-                    f"whether {', '.join(sorted(names))} is in the queue is not known, as it does not answer: {error}"
+            with submission_under_way(self.files) as handle:
+                self.scheduler.commands.handles = (handle,)
+                return self.scheduler.submit(job)
+        except SubmissionUnknown as error:
+            say(f"it is not known whether job {job.name} was queued ({error}): looking for it")
+            jobs = self._look(launches, ARRIVAL_S if error.lost else min(ANSWERED_S, ARRIVAL_S))
+            if job.name not in jobs:
+                if not error.lost:
+                    raise SubmissionRefused(error.text) from error
+                raise NotQueued(f"job {job.name} was not queued: {error}") from error
+            number = jobs[job.name]
+            say(f"job {job.name} was queued all the same, as {number}")
+            return tuple(self.scheduler.task(number, index) for index in range(job.tasks)) or (number,)
+        finally:
+            self.scheduler.commands.handles = ()
+
+    def find(self, launches: Sequence[Running]) -> dict[str, str]:
+        """Return by name the identifiers of those jobs of `launches` that are queued or running, or have just run.
+
+        One that has ended counts if it left an exit code, and no earlier command of this sweep has taken it in.
+
+        Raises:
+            UserError: the scheduler does not answer.
+        """
+        jobs = dict(self.scheduler.find(sorted({launch.name for launch in launches})))
+        unlisted = (launch for launch in launches if launch.name not in jobs)
+        ran = [launch for launch in unlisted if self.files.exit_code(launch.point.folder).exists()]
+        if not ran:
+            return jobs
+        collected = {account.job for account in read_accounts(self.files)}
+        ended = self.scheduler.find_ended(sorted({launch.name for launch in ran}))
+        for launch in ran:
+            for number in ended.get(launch.name, ()):
+                if self._identifier(launch, number) not in collected:
+                    jobs[launch.name] = number
+        return jobs
+
+    def identify(self, launches: Sequence[Running], *, say: Say | None = None) -> tuple[Running, ...]:
+        """Return `launches` with every identifier filled in, less those that never reached the queue.
+
+        A process that died between its decision to submit and the scheduler's answer left only the job's name. With
+        `say` its submission is given the time to reach the queue; without, the queue is looked at once.
+
+        Raises:
+            UserError: the scheduler does not answer, or the submission of an earlier command does not end.
+        """
+        nameless = [launch for launch in launches if not launch.job]
+        jobs: dict[str, str] = {}
+        if nameless and say is None:
+            jobs = self.find(nameless)
+        elif nameless and say is not None:
+            jobs = self._look(nameless, 0.0, looks=1)
+            if any(launch.name not in jobs for launch in nameless):
+                say(
+                    "a submission of an earlier command was not finished: looking for its jobs before anything is "
+                    "submitted"
                 )
-                raise SubmissionUnknown(f"{text}; the same command looks for it first", lost=True) from error
-        else:
-            answers += 1
-            if names <= jobs.keys() or (answers >= looks and time.monotonic() - begin >= seconds):
-                return jobs
-        time.sleep(min(_PAUSE_S, scheduler.poll_s))
+                jobs |= self._look(nameless, _may_arrive(self.files))
+        identified = []
+        for launch in launches:
+            if launch.job:
+                identified.append(launch)
+            elif launch.name in jobs:
+                identified.append(replace(launch, job=self._identifier(launch, jobs[launch.name])))
+        return tuple(identified)
 
+    def own_jobs(self, launches: Sequence[Running]) -> list[str]:
+        """Return the jobs of `launches` that are queued or running under the names that the harness gave them.
 
-def identify(
-    scheduler: Scheduler, files: SweepFolder, launches: Sequence[Running], *, say: Say | None = None
-) -> tuple[Running, ...]:
-    """Return `launches` with every identifier filled in, less those that never reached the queue.
+        Raises:
+            UserError: the job of a launch is another one, or the scheduler does not answer.
+        """
+        names = {launch.name for launch in launches if QUEUE_NAME.fullmatch(launch.name)}
+        numbers = self.scheduler.find(sorted(names))
+        own_identifiers: set[str] = set()
+        others: dict[str, str] = {}
+        for launch in launches:
+            if launch.name in numbers and launch.job == self._identifier(launch, numbers[launch.name]):
+                own_identifiers.add(launch.job)
+            else:
+                others[launch.job] = launch.name
+        states = self.scheduler.poll(sorted(others)) if others else {}
+        for job, state in states.items():
+            if state.phase in ("queued", "running", "present"):
+                raise UserError(
+                    f"job {job} is not called '{others[job]}', so that no command of this sweep submitted it: end it "
+                    f"with {shell_line(self.scheduler.canceller)} if it is yours, and remove it from running.json"
+                )
+        return sorted(own_identifiers)
 
-    A process that died between its decision to submit and the scheduler's answer left only the job's name. With `say`
-    its submission is given the time to reach the queue; without, the queue is looked at once.
+    def _identifier(self, launch: Running, number: str) -> str:
+        return self.scheduler.task(number, launch.task) if launch.task >= 0 else number
 
-    Raises:
-        UserError: the scheduler does not answer, or the submission of an earlier command does not end.
-    """
-    nameless = [launch for launch in launches if not launch.job]
-    jobs: dict[str, str] = {}
-    if nameless and say is None:
-        jobs = find_jobs(scheduler, files, nameless)
-    elif nameless and say is not None:
-        jobs = _look(scheduler, files, nameless, 0.0, looks=1)
-        if any(launch.name not in jobs for launch in nameless):
-            say(
-                "a submission of an earlier command was not finished: looking for its jobs before anything is submitted"
-            )
-            jobs |= _look(scheduler, files, nameless, _may_arrive(files))
-    identified = []
-    for launch in launches:
-        if launch.job:
-            identified.append(launch)
-        elif launch.name in jobs:
-            identified.append(replace(launch, job=_identifier(scheduler, launch, jobs[launch.name])))
-    return tuple(identified)
+    def _look(self, launches: Sequence[Running], seconds: float, *, looks: int = _LOOKS) -> dict[str, str]:
+        """Look for the jobs of `launches` until all are found; return the found ones by name.
 
+        The others are not there after `seconds` and in `looks` answers. One that was seen once is there, though a later
+        answer does not list it.
 
-def own_jobs(scheduler: Scheduler, launches: Sequence[Running]) -> list[str]:
-    """Return the jobs of `launches` that are queued or running under the names that the harness gave them.
-
-    Raises:
-        UserError: the job of a launch is another one, or the scheduler does not answer.
-    """
-    names = {launch.name for launch in launches if QUEUE_NAME.fullmatch(launch.name)}
-    numbers = scheduler.find(sorted(names))
-    own_identifiers: set[str] = set()
-    others: dict[str, str] = {}
-    for launch in launches:
-        if launch.name in numbers and launch.job == _identifier(scheduler, launch, numbers[launch.name]):
-            own_identifiers.add(launch.job)
-        else:
-            others[launch.job] = launch.name
-    states = scheduler.poll(sorted(others)) if others else {}
-    for job, state in states.items():
-        if state.phase in ("queued", "running", "present"):
-            raise UserError(
-                f"job {job} is not called '{others[job]}', so that no command of this sweep submitted it: end it with "
-                f"{shell_line(scheduler.canceller)} if it is yours, and remove it from running.json"
-            )
-    return sorted(own_identifiers)
+        Raises:
+            SubmissionUnknown: the scheduler does not answer.
+        """
+        names = {launch.name for launch in launches}
+        begin = time.monotonic()
+        answers = 0
+        jobs: dict[str, str] = {}
+        while True:
+            try:
+                jobs |= self.find(launches)
+            except UserError as error:
+                if time.monotonic() - begin > PATIENCE_S:
+                    listed = ", ".join(sorted(names))
+                    text = f"whether {listed} is in the queue is not known, as it does not answer: {error}"
+                    raise SubmissionUnknown(f"{text}; the same command looks for it first", lost=True) from error
+            else:
+                answers += 1
+                if names <= jobs.keys() or (answers >= looks and time.monotonic() - begin >= seconds):
+                    return jobs
+            time.sleep(min(_PAUSE_S, self.scheduler.poll_s))
 
 
 def _may_arrive(files: SweepFolder) -> float:

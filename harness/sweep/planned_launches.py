@@ -2,26 +2,24 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.base.command_context import Context
 from harness.base.cores import memory_limit
 from harness.base.errors import UserError
-from harness.base.record_words import below, shell_line
+from harness.base.record_words import below
 from harness.base.setting_names import setting
 from harness.comm.mpi_library import mpi_version
 from harness.schema.code_identity import code_identity
 from harness.schema.point import Point
 from harness.schema.sweep import Skipped, Sweep
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.block_estimate import past_launches
 from harness.sweep.finished_launches import Survey, survey
-from harness.sweep.job_cost import NodeHours, estimate, remarks, warn_of_nodes
-from harness.sweep.job_loop import Launches, LaunchTally
-from harness.sweep.job_plan import JobPlan, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
+from harness.sweep.job_cost import NodeHours, estimate, past_launches, remarks, warn_of_nodes
+from harness.sweep.job_plan import Job, TurnMemory, plan_allocations, plan_jobs, plan_turn_blocks
 from harness.sweep.plan import launch_order, split_runnable
-from harness.sweep.progress import Pace, display, say
+from harness.sweep.progress import say
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import Submission, write_submission
 from harness.sweep.sweep_files import Running, count_asked, write_study
@@ -37,9 +35,14 @@ class WantedLaunches:
     name: str
     folder: Path
     points: tuple[Point, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Skipped, ...] = ()
     submission: Submission
     scheduler: Scheduler
+
+    @property
+    def files(self) -> SweepFolder:
+        """The files of these launches, and of whatever is launched with them."""
+        return SweepFolder(self.folder)
 
     def plan(
         self, surveyed: Survey, carried: Sequence[Running] = (), *, free_bytes: float, invalid_too: bool = True
@@ -56,21 +59,22 @@ class WantedLaunches:
 
     def jobs(
         self, missing: Sequence[Point], surveyed: Survey, free_bytes: float, queued: Collection[str] = ()
-    ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+    ) -> tuple[tuple[Job, ...], tuple[str, ...]]:
         """Return the jobs for the `missing` points, and what memory does not allow of turn blocks. Pure as `plan`."""
         mode = self.submission.request.mode
         if mode != "turns":
-            return plan_jobs(missing, mode or "jobs"), ()
+            return plan_jobs(missing, mode or "jobs", self.folder), ()
         peaks = (launch.rank_bytes for launch in surveyed.records.values())
         memory = TurnMemory(
             rank_bytes=max(peaks, default=_RANK_BYTES), free=free_bytes, nodes=self.scheduler.survives_client
         )
         if not self.scheduler.survives_client:
-            return plan_turn_blocks(missing, self.points, memory)
+            return plan_turn_blocks(missing, self.points, memory, self.folder)
         return plan_allocations(
             missing,
             self.points,
             memory,
+            self.folder,
             allocations=self.submission.request.allocations,
             most_blocks=self.submission.most_blocks,
             queued=queued,
@@ -91,16 +95,16 @@ class WantedLaunches:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepPlan:
-    """What a command will do: of the `wanted` points those that are missing, by what is surveyed of all.
+    """What a command will do: of the `wanted` points those that are missing, by what a survey says of all.
 
     `jobs` are those of the missing points that are not in the queue already; those are `carried`. `notes` say what the
     memory does not allow of turn blocks. Its methods are pure.
     """
 
     wanted: WantedLaunches
-    survey: Survey
-    missing: tuple[Point, ...]
-    jobs: tuple[JobPlan, ...]
+    survey: Survey = field(default_factory=Survey)
+    missing: tuple[Point, ...] = ()
+    jobs: tuple[Job, ...] = ()
     carried: tuple[Running, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -155,40 +159,6 @@ class SweepPlan:
         return replace(self, missing=missing, survey=surveyed, jobs=jobs, carried=(), notes=notes), sentence
 
 
-def launch(plan: SweepPlan, *, timed: bool) -> LaunchTally:
-    """Run the jobs of `plan`, and return what became of them."""
-    total = sum(len(set(job.points)) for job in plan.jobs) + count_asked(plan.carried)
-    if not plan.jobs and not plan.carried:
-        return LaunchTally()
-    wanted = plan.wanted
-    with display(total) as progress:
-        launches = Launches(
-            scheduler=wanted.scheduler,
-            submission=wanted.submission,
-            folder=wanted.folder,
-            pace=Pace(wanted.points, plan.survey.records.values()),
-            progress=progress,
-            plans=plan.jobs,
-            carried=plan.carried,
-            resubmits=True,
-            timed=timed,
-        )
-        try:
-            return launches.run()
-        except KeyboardInterrupt:
-            if wanted.scheduler.survives_client and launches.going:
-                progress.say(_going_on(launches.going, wanted.folder))
-            raise
-
-
-def _going_on(launches: Sequence[Running], folder: Path) -> str:
-    """Return what becomes of the jobs of `launches`, of the sweep in `folder`, when no command waits for them."""
-    jobs = sorted({running.job or running.name for running in launches})
-    go_on = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"{len(jobs)} jobs go on"
-    ends = shell_line(["harness", "cancel", folder.name])
-    return f"{go_on}, queued or running: the same command waits for the end again, `{ends}` ends what is left"
-
-
 def current(sweep: Sweep) -> Sweep:
     """Return `sweep` of the code as it is now, so that no launch of a different code version counts as done.
 
@@ -224,33 +194,14 @@ class SweepCommand:
             scheduler=scheduler,
         )
 
-    @property
-    def files(self) -> SweepFolder:
-        """The files of the sweep."""
-        return SweepFolder(self.wanted.folder)
-
     def note(self) -> None:
         """Write down what is asked for, and how it is launched."""
-        write_study(self.files, self.sweep, self.wanted.skipped)
-        write_submission(self.files, self.wanted.submission)
+        write_study(self.wanted.files, self.sweep, self.wanted.skipped)
+        write_submission(self.wanted.files, self.wanted.submission)
 
     def survey(self) -> Survey:
         """Read what is known of the sweep's launches."""
-        return survey(self.files, self.wanted.points)
-
-    def take_in(self, carried: Sequence[Running]) -> tuple[Running, ...]:
-        """Settle those launches in the queue that have ended, and return the others."""
-        with display(count_asked(carried)) as progress:
-            launches = Launches(
-                scheduler=self.wanted.scheduler,
-                submission=self.wanted.submission,
-                folder=self.wanted.folder,
-                pace=Pace(self.wanted.points),
-                progress=progress,
-                carried=carried,
-            )
-            launches.take_in()
-        return launches.going
+        return survey(self.wanted.files, self.wanted.points)
 
     def cost(self, plan: SweepPlan) -> NodeHours:
         """Return what the plan's jobs may cost, having said it, and by which MPI and on which cores they run."""
@@ -263,7 +214,7 @@ class SweepCommand:
         unusable = scheduler.unusable_nodes() if limit is not None else ()
         if warning := warn_of_nodes(self.runnable, limit, unusable):
             say(warning)
-        past = past_launches(self.files, request.partition)
+        past = past_launches(self.wanted.files, request.partition)
         cost = estimate(plan.jobs, request, limit, plan.survey.durations(), past)
         say(str(cost))
         return cost
@@ -272,17 +223,18 @@ class SweepCommand:
         """Count the whole blocks that a job has made beyond those that it was asked for: the sweep has so many."""
         most = max(self.sweep.repeats, self.wanted.submission.most_blocks)
         points = launch_order(replace(self.sweep, repeats=most), self.runnable)
-        records = survey(self.files, points).records
+        records = survey(self.wanted.files, points).records
         missing = {point.repeat for point in points if point.folder not in records}
         whole_blocks = min(missing, default=most)
         if whole_blocks > self.sweep.repeats:
-            self.sweep = replace(self.sweep, repeats=whole_blocks)
-            self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
-            self.note()
+            self._set_repeats(whole_blocks)
 
     def widen(self, repeats: int) -> SweepPlan:
         """Return the plan of what is missing of `repeats` repeats, which the sweep has from now on."""
+        self._set_repeats(repeats)
+        return self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)
+
+    def _set_repeats(self, repeats: int) -> None:
         self.sweep = replace(self.sweep, repeats=repeats)
         self.wanted = replace(self.wanted, points=launch_order(self.sweep, self.runnable))
         self.note()
-        return self.wanted.plan(self.survey(), free_bytes=self.wanted.free_bytes(), invalid_too=False)

@@ -8,19 +8,17 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.record_words import shell_line
 from harness.schema.point import Point
-from harness.schema.record import decode_file
 from harness.schema.sweep import Skipped
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.finished_launches import Survey, other_code, survey
-from harness.sweep.job_loop import waits_behind_others
-from harness.sweep.job_submission import identify
+from harness.sweep.job_loop import series_progress, waits_behind_others
+from harness.sweep.job_submission import JobQueue
 from harness.sweep.plan import launch_order, time_left
 from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import Scheduler
 from harness.sweep.submission_settings import next_command, read_submission
 from harness.sweep.sweep_files import Running, read_running, read_study
 from harness.sweep.sweep_lock import is_locked
-from harness.sweep.turn_block import SeriesProgress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +160,8 @@ def _ask_scheduler(
         return {}, ()
     try:
         scheduler = read_submission(files).open(oversubscribe=True)
-        identified = {running.point.folder: running for running in identify(scheduler, files, tuple(submitted))}
+        identified_launches = JobQueue(scheduler=scheduler, files=files).identify(submitted)
+        identified = {running.point.folder: running for running in identified_launches}
         states = scheduler.poll(sorted({running.job for running in identified.values()}))
     except UserError as error:
         silent = {
@@ -170,68 +169,71 @@ def _ask_scheduler(
             for running in submitted
         }
         return silent, ()
+    queue = _Queue(files=files, scheduler=scheduler, states=states)
     entries: dict[str, LaunchStatus] = {}
     for launch in submitted:
         running = identified.get(launch.point.folder)
         state, detail = "unknown", "it never reached the queue: the same sweep command submits it"
         if running is not None:
-            state, detail = _in_queue(files, running, states[running.job], scheduler)
+            state, detail = queue.of_launch(running)
         entries[launch.point.folder] = LaunchStatus(point=launch.point, state=state, detail=detail)
-    return entries, tuple(_jobs_in_turns(files, tuple(identified.values()), states, scheduler))
+    return entries, tuple(queue.jobs_in_turns(tuple(identified.values())))
 
 
-def _jobs_in_turns(
-    files: SweepFolder, launches: Sequence[Running], states: Mapping[str, State], scheduler: Scheduler
-) -> Iterator[JobStatus]:
-    """Yield how far each job is whose launches train in turns."""
-    first_of = {running.job: running for running in reversed(launches) if running.together > 1}
-    for job, running in first_of.items():
-        state, detail = _job_state(files, running, states[job], scheduler)
-        progress = decode_file(files.blocks_made(running.name), SeriesProgress)
-        yield JobStatus(
-            job=job,
-            state=state,
-            detail=detail,
-            blocks=len(progress.blocks) if progress else 0,
-            least=progress.least if progress else 0,
-            most=progress.most if progress else 0,
-        )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Queue:
+    """The jobs of the sweep of `files` in the queue of a scheduler, by their `states` there."""
 
+    files: SweepFolder
+    scheduler: Scheduler
+    states: Mapping[str, State]
 
-def _in_queue(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
-    """Return the state and the detail of a launch by the `state` of its job."""
-    name = running.point.folder
-    job = f"job {running.job}"
-    exited = files.exit_code(name).exists()
-    if exited and state.phase in ("running", "unknown"):
-        return "ended", f"in {job}, not collected yet"
-    if state.phase == "running" and _waits_in_job(files, running):
-        return "queued", f"waits for its {'block' if running.together > 1 else 'turn'} in {job}"
-    return _job_state(files, running, state, scheduler)
+    def jobs_in_turns(self, launches: Sequence[Running]) -> Iterator[JobStatus]:
+        """Yield how far each job is of those `launches` that train in turns."""
+        first_of = {running.job: running for running in reversed(launches) if running.together > 1}
+        for job, running in first_of.items():
+            state, detail = self.of_job(running)
+            progress = series_progress(self.files, running)
+            yield JobStatus(
+                job=job,
+                state=state,
+                detail=detail,
+                blocks=len(progress.blocks),
+                least=progress.least,
+                most=progress.most,
+            )
 
+    def of_launch(self, running: Running) -> tuple[str, str]:
+        """Return the state and the detail of a launch by the state of its job."""
+        phase = self.states[running.job].phase
+        exited = self.files.exit_code(running.point.folder).exists()
+        if exited and phase in ("running", "unknown"):
+            return "ended", f"in job {running.job}, not collected yet"
+        if phase == "running" and self._waits_in_job(running):
+            return "queued", f"waits for its {'block' if running.together > 1 else 'turn'} in job {running.job}"
+        return self.of_job(running)
 
-def _waits_in_job(files: SweepFolder, running: Running) -> bool:
-    """Return whether a launch waits in a job of several that runs."""
-    if running.together > 1:
-        progress = decode_file(files.blocks_made(running.name), SeriesProgress)
-        finished = progress.blocks if progress else ()
-        return running.block > len(finished)
-    return waits_behind_others(files, running)
+    def of_job(self, running: Running) -> tuple[str, str]:
+        """Return the state and the detail of the job of a launch."""
+        job = f"job {running.job}"
+        state = self.states[running.job]
+        title = self.scheduler.title
+        if state.phase == "unknown":
+            given_up = shell_line(["harness", "cancel", self.files.name])
+            asked = "the same sweep command asks whether it has ended"
+            return "unknown", f"{job}: {title} does not list it; {asked}, `{given_up}` gives it up"
+        if state.phase == "queued":
+            starts = f", expected to start {state.starts}" if state.starts else ""
+            return "queued", f"{job}: {state.reason or state.word}{starts}"
+        if state.phase == "present":
+            return "queued", f"{job}: {title} calls its state {state.word or 'nothing'}, which is not known here"
+        if state.phase == "running":
+            where = f"{job} on {state.nodes}" if state.nodes else job
+            return "running", f"{where}: {state.reason}" if state.reason else where
+        return "ended", f"{job}: {self.scheduler.explain(state)}; not collected yet"
 
-
-def _job_state(files: SweepFolder, running: Running, state: State, scheduler: Scheduler) -> tuple[str, str]:
-    """Return the state and the detail of the job of a launch."""
-    job = f"job {running.job}"
-    if state.phase == "unknown":
-        given_up = shell_line(["harness", "cancel", files.name])
-        asked = "the same sweep command asks whether it has ended"
-        return "unknown", f"{job}: {scheduler.title} does not list it; {asked}, `{given_up}` gives it up"
-    if state.phase == "queued":
-        starts = f", expected to start {state.starts}" if state.starts else ""
-        return "queued", f"{job}: {state.reason or state.word}{starts}"
-    if state.phase == "present":
-        return "queued", f"{job}: {scheduler.title} calls its state {state.word or 'nothing'}, which is not known here"
-    if state.phase == "running":
-        where = f"{job} on {state.nodes}" if state.nodes else job
-        return "running", f"{where}: {state.reason}" if state.reason else where
-    return "ended", f"{job}: {scheduler.explain(state)}; not collected yet"
+    def _waits_in_job(self, running: Running) -> bool:
+        """Return whether a launch waits in a job of several that runs."""
+        if running.together > 1:
+            return running.block > len(series_progress(self.files, running).blocks)
+        return waits_behind_others(self.files, running)

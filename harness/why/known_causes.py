@@ -244,7 +244,8 @@ def diagnose_sweep(loaded: Loaded) -> tuple[Finding, ...]:
     base = None
     if loaded.valid:  # the middle launch on fewest ranks
         fewest = min(run.point.layout.ranks for run in loaded.valid)
-        frame = launch_frame([run for run in loaded.valid if run.point.layout.ranks == fewest], loaded.epochs)
+        runs = [run for run in loaded.valid if run.point.layout.ranks == fewest]
+        frame = launch_frame(runs, loaded.epochs[loaded.epochs["ranks"] == fewest])
         base = read_run(loaded.folder / middle_launch(frame))
     cases = [case for run in _chosen(loaded) if (case := _case(loaded, run, base))]
     return find_causes(cases, loaded.failures)

@@ -91,6 +91,15 @@ def test_rows_that_share_the_error_rarely_name_a_cause_of_nothing() -> None:
     assert np.mean([named(table, 1) for table in costs]) > 0.25
 
 
+@pytest.mark.parametrize(("first", "second", "paired"), [(6, 6, True), (7, 7, True), (6, 9, False), (13, 8, False)])
+def test_a_ratio_of_medians_has_the_bounds_of_its_draws(first: int, second: int, paired: bool) -> None:
+    rng = np.random.default_rng(first)
+    upper, lower = (np.round(rng.uniform(1, 2, size), 1) for size in (first, second))  # some values are equal
+    of_upper, of_lower = resamples(first, second, paired=paired)
+    ratios = np.median(upper[of_upper], axis=1) / np.median(lower[of_lower], axis=1)
+    assert ratio_interval(upper, lower, paired=paired) == percentiles(ratios, min(first, second))
+
+
 def test_what_slows_whole_blocks_cancels_in_a_paired_ratio() -> None:
     rng = np.random.default_rng(3)
     block = rng.uniform(1, 2, 8)

@@ -23,7 +23,8 @@ def paint(axes):
     axes.set_xlabel("MPI ranks")
 
 picture = draw("figure", "A figure", paint)
-contents = [picture.inline.encode(), *map(picture.file, ("svg", "pdf", "png")), printed(picture, 3.5)]
+drawing = picture.draw()
+contents = [drawing.inline().encode(), *map(drawing.file, ("svg", "pdf", "png")), printed(picture, 3.5)]
 print([hashlib.sha256(content).hexdigest() for content in contents])
 """
 

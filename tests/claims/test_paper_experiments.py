@@ -1,6 +1,5 @@
 """Paper A's experiments as they are planned: its algorithm, and on the same rows what came after."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.execute import run_together
-from harness.sweep.job_plan import JobPlan
+from harness.sweep.planned_launches import SweepPlan
 from harness.sweep.site import JobRequest
 from harness.sweep.submission_settings import Submission
 from tests.labs.factories import make_point, make_run, write_run
@@ -87,23 +86,24 @@ def test_policies_share_blocks_and_each_has_its_sweep(tmp_path: Path, monkeypatc
     class Trained:
         dropped, not_made, busy = 0, 0, ""
 
-        def __init__(self, *_: object, folder: Path, plans: Sequence[JobPlan], **__: object) -> None:
+        def __init__(self, plan: SweepPlan, *_: object, **__: object) -> None:
+            folder = plan.wanted.folder
             SweepFolder(folder).rounds.mkdir(exist_ok=True)
-            for group in plans:
-                name = f"block-{group.points[0].repeat}"
+            for job in plan.jobs:
+                name = f"block-{job.points[0].repeat}"
                 turns = []
-                for point in group.points:
+                for point in job.points:
                     bound = ";".join(map(str, range(point.layout.ranks)))
                     turns.append((0, point.folder, 20, 1 / point.layout.ranks, 1.0, bound))
                 frame = pd.DataFrame(turns, columns=["round", "launch", "steps", "seconds", "cores", "bound"])
                 frame.to_parquet(SweepFolder(folder).block_turns(name))
-                for point in group.points:
+                for point in job.points:
                     write_run(folder, replace(make_run(point), block=name))
 
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr("harness.sweep.planned_launches.Launches", Trained)
+    monkeypatch.setattr("harness.sweep.execute.Launches", Trained)
     monkeypatch.setattr("harness.sweep.execute.prepare_data", lambda *_: None)
     workload = make_point(samples=640).workload
     sweeps = [Sweep(workload=replace(workload, sync=policy), layouts=TWO[k:]) for k, policy in enumerate(POLICIES[:2])]

@@ -89,7 +89,7 @@ def overlap(rates: Sequence[float], folder: Path, rounds: int, figure: Path | No
         axes.set_ylabel("Step of MNIST's CNN, ms")
 
     if figure:
-        figure.write_bytes(draw("overlap", "Sums behind and beside the backward pass", paint).file("png"))
+        figure.write_bytes(draw("overlap", "Sums behind and beside the backward pass", paint).draw().file("png"))
 
 
 def _step(record: Path) -> float:

@@ -22,7 +22,7 @@ from harness.schema.record import (
 from harness.schema.sweep import Skipped, Study, Sweep
 from harness.schema.sweep_folder import RUN_FILE, STEPS_FILE, STUDY_FILE, SweepFolder
 from harness.schema.workload import Workload
-from harness.sweep.job_plan import Job, JobPlan
+from harness.sweep.job_plan import Job
 
 if TYPE_CHECKING:  # tests of the schema load neither tables nor statistics
     import pandas as pd
@@ -47,7 +47,7 @@ def make_point(ranks: int = 1, repeat: int = 0, scaling: str = "strong", **chang
 
 def make_job(folder: Path, script: str, repeat: int = 0) -> Job:
     """Return a job of one launch in `folder`, whose script has these lines."""
-    job = Job(plan=JobPlan(mode="jobs", points=(make_point(repeat=repeat),)), files=SweepFolder(folder))
+    job = Job(folder=folder, mode="jobs", points=(make_point(repeat=repeat),))
     for file in (job.script, job.log):
         file.parent.mkdir(exist_ok=True)
     job.script.write_text(script)

@@ -26,10 +26,10 @@ from harness.schema.message_cost import (
 )
 from harness.schema.record import decode, encode
 from harness.schema.sweep import Sweep
-from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_plan import Job, JobPlan
+from harness.sweep.job_plan import Job
 from harness.sweep.job_script import write_job
 from harness.sweep.schedulers import open_scheduler
+from harness.sweep.submission_settings import Submission
 from tests.labs.factories import make_provenance, make_workload
 from tests.labs.probes import make_probe
 from tests.labs.sentences import refuses, says
@@ -142,8 +142,8 @@ def test_a_tuned_sweep_exports_what_the_probe_found(tmp_path: Path, monkeypatch:
     usual = Sweep(workload=make_workload(), layouts=(Layout(nodes=2),))
     better = replace(usual, settings=settings)
     assert better.name != usual.name and better.points()[0].key != usual.points()[0].key
-    job = Job(plan=JobPlan(mode="jobs", points=better.points()[:1]), files=SweepFolder(tmp_path))
-    write_job(job, open_scheduler("local", oversubscribe=True), data_dir=None)
+    job = Job(folder=tmp_path, mode="jobs", points=better.points()[:1])
+    write_job(job, open_scheduler("local", oversubscribe=True), Submission())
     assert "OMPI_MCA_pml=other" in job.script.read_text().split()
     with refuses("--tuned"):
         tuned_settings(make_workload(dataset="file"), tmp_path)

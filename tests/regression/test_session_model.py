@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.sessions import DEFAULT_DEVIATION, SAME_DAY_DEVIATION
-from harness.regression.launch_comparison import DEFAULT_THRESHOLD
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
 from harness.regression.measurement import as_cost
 from harness.regression.session_check import (
     Verdict,

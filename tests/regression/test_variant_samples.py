@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import binomtest
 
 from harness.analysis.sessions import EFFICIENCY, STEP
-from harness.regression.launch_comparison import ALIKE, BETTER, DEFAULT_THRESHOLD, OPEN, WORSE
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
+from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE
 from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout
 

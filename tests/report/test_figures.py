@@ -137,7 +137,7 @@ def _streams(content: bytes) -> list[bytes]:
 @pytest.mark.usefixtures("as_printed")
 def test_pixels_are_enough_for_print() -> None:
     picture = draw("empty", "Empty", lambda axes: None)
-    height, width, _ = matplotlib.image.imread(io.BytesIO(picture.file("png"))).shape
+    height, width, _ = matplotlib.image.imread(io.BytesIO(picture.draw().file("png"))).shape
     assert width == 4.8 * 300 and height >= 3.3 * 300
 
 
@@ -148,7 +148,7 @@ def test_a_long_legend_is_whole() -> None:
             axes.plot([0, 1], [number, number], label=f"a series with a long name that says much, number {number}")  # type: ignore[attr-defined]
 
     picture = draw("long", "Long", paint)
-    pixels = matplotlib.image.imread(io.BytesIO(picture.file("png")))
+    pixels = matplotlib.image.imread(io.BytesIO(picture.draw().file("png")))
     edges = np.concatenate([pixels[:, :6, :3], pixels[:, -6:, :3]])
     assert np.ptp(edges) < 0.02  # nothing but paper at the left and right ends
     assert pixels.shape[0] > 3.3 * 300  # the figure grows, its axes do not shrink

@@ -114,6 +114,24 @@ def test_the_same_records_give_the_same_files(study: Path, report: Path, tmp_pat
 
 
 @pytest.mark.slow
+def test_processes_draw_what_one_draws(
+    study: Path, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of many launches, whose figures are drawn beside the page."""
+    monkeypatch.setattr("harness.report.sweep_answer.MANY", 1)
+    again = write_report(study, tmp_path).parent
+    names = {file.name for file in report.parent.iterdir()}
+    assert {file.name for file in again.iterdir()} == names
+    for name in names:
+        if name.endswith((".svg", ".csv")):
+            assert (again / name).read_bytes() == (report.parent / name).read_bytes()
+    drawings = [
+        re.findall(r"<svg.*?</svg>", (page / "index.html").read_text(), re.DOTALL) for page in (again, report.parent)
+    ]
+    assert drawings[0] == drawings[1] != []
+
+
+@pytest.mark.slow
 def test_a_page_of_300_launches_takes_seconds(tmp_path: Path) -> None:
     for repeat in range(75):
         for ranks in (1, 2, 4, 8):

@@ -14,15 +14,15 @@ from harness.base.files import cache_folder
 from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.schema.presets import script_workload
-from harness.schema.sweep_folder import SweepFolder
 from harness.schema.workload import PER_RANK
 from harness.sweep import launch_command
 from harness.sweep.job_cost import estimate, remarks, warn_of_nodes
-from harness.sweep.job_plan import Job, JobPlan
+from harness.sweep.job_plan import Job
 from harness.sweep.job_script import check_directives, write_job
 from harness.sweep.plan import Axes, combine
 from harness.sweep.schedulers import flux, open_scheduler, slurm
 from harness.sweep.site import JobRequest, Partition, Site
+from harness.sweep.submission_settings import Submission
 from tests.labs.factories import make_point
 from tests.labs.golden import GOLDEN, compare_golden
 from tests.labs.sentences import refuses, says
@@ -126,8 +126,8 @@ def script_of(name: str, tmp_path: Path, **changes: Any) -> tuple[Path, str]:
         replace(make_point(repeat=number), layout=layout) for number, layout in zip(numbers, layouts, strict=True)
     )
     scheduler = open_scheduler(kind, site=site, request=request)
-    job = Job(plan=JobPlan(mode=mode, points=points, in_turns=in_turns), files=SweepFolder(tmp_path))
-    write_job(job, scheduler, data_dir=None, **changes)
+    job = Job(folder=tmp_path, mode=mode, points=points, in_turns=in_turns)
+    write_job(job, scheduler, Submission(**changes))
     text = job.script.read_text()
     for number, point in enumerate(points):
         text = text.replace(point.key, f"KEY{number}")
@@ -140,9 +140,9 @@ def test_a_container_has_the_folder_of_a_script_whatever_its_arguments_are(tmp_p
     folder = tmp_path / "two words"
     workload = script_workload(folder / "fit.py", ["--out", "/else/where"], sync="gradients", batch=PER_RANK)
     scheduler = open_scheduler("slurm", site=SITE, request=CONTAINER)
-    plan = JobPlan(mode="jobs", points=(replace(make_point(), workload=workload, layout=FOUR),))
-    job = Job(plan=plan, files=SweepFolder(tmp_path / "sweep"))
-    write_job(job, scheduler, data_dir=None)
+    point = replace(make_point(), workload=workload, layout=FOUR)
+    job = Job(folder=tmp_path / "sweep", mode="jobs", points=(point,))
+    write_job(job, scheduler, Submission())
     text = job.script.read_text()
     assert str(folder) in text and "fit.py --out" not in text
 
@@ -225,19 +225,18 @@ def test_a_count_for_which_nodes_are_not_usable_now_is_told_before_it_waits() ->
 
 
 def test_a_shorter_time_limit_is_offered_when_launches_have_shown_one() -> None:
-    groups = [JobPlan(mode="jobs", points=(replace(make_point(), layout=ONE),))]
-    cost = estimate(groups, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
+    jobs = [Job(folder=Path("sweep"), mode="jobs", points=(replace(make_point(), layout=ONE),))]
+    cost = estimate(jobs, JobRequest(walltime="1:00:00"), None, {ONE: [100.0, 50.0]})
     assert cost.enough == "0:05:00" and "--walltime 0:05:00" in str(cost)
     for request, durations in ((JobRequest(walltime="0:08:00"), {ONE: [100.0]}), (JobRequest(walltime="1:00:00"), {})):
-        longer = estimate(groups, request, None, durations)
+        longer = estimate(jobs, request, None, durations)
         assert longer.enough == "" and "WALLTIME" not in str(longer)
 
 
 def test_a_job_has_a_name_that_people_know(tmp_path: Path) -> None:
-    plan = JobPlan(mode="jobs", points=(replace(make_point(), layout=ONE),))
-    name = Job(plan=plan, files=SweepFolder(tmp_path)).name
-    assert re.fullmatch(r"mnist-[0-9a-f]{8}", name)
-    assert name != Job(plan=plan, files=SweepFolder(tmp_path / "other")).name
+    job = Job(folder=tmp_path, mode="jobs", points=(replace(make_point(), layout=ONE),))
+    assert re.fullmatch(r"mnist-[0-9a-f]{8}", job.name)
+    assert job.name != replace(job, folder=tmp_path / "other").name
 
 
 def test_a_users_own_template_gets_the_same_variables(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from harness.cli import job_blocks
 from harness.cli.sweep_end import MeasuredWidth
-from harness.schema.record import decode_file, encode
+from harness.schema.record import Failure, decode_file, encode
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep import block_program
 from harness.sweep.block_program import run_series
-from harness.sweep.job_loop import FirstSeen, LaunchOutcome, settle
+from harness.sweep.job_loop import NotMade, Outcome, Settler
 from harness.sweep.scheduler_answers import State
 from harness.sweep.schedulers import open_scheduler
 from harness.sweep.submission_settings import Submission, write_submission
@@ -186,7 +186,7 @@ def test_the_start_of_the_job_counts_against_its_limit(tmp_path: Path, monkeypat
     assert progress_of(tmp_path).seconds == 60.0
 
 
-def outcome_of(folder: Path, block: int, state: State, why: WhyEnded | None = None) -> LaunchOutcome:
+def outcome_of(folder: Path, block: int, state: State, why: WhyEnded | None = None) -> Outcome:
     """Return what is made of a launch with exit code 1 and no record, whose job has made two blocks of four."""
     files = SweepFolder(folder)
     point = make_point(repeat=block)
@@ -199,9 +199,9 @@ def outcome_of(folder: Path, block: int, state: State, why: WhyEnded | None = No
     blocks = (BlockMade(launches=(), seconds=9.0, code=1), BlockMade(launches=(), seconds=9.0))
     progress = SeriesProgress(blocks=blocks, least=4, most=4, nodes=2, partition="", seconds=20.0, why=why)
     files.blocks_made("job").write_bytes(encode(progress))
-    outcome = settle(files, running, state, open_scheduler("slurm"), FirstSeen())
+    outcome = Settler(files=files, scheduler=open_scheduler("slurm")).settle(running, state)
     assert outcome is not None
-    assert files.failure(point.folder).exists() is not outcome.not_made
+    assert files.failure(point.folder).exists() is isinstance(outcome, Failure)
     return outcome
 
 
@@ -210,14 +210,14 @@ FAILED = State(phase="ended", word="FAILED", exit_code=1)
 
 
 def test_a_launch_whose_block_the_limit_cut_when_its_ranks_began_is_not_made(tmp_path: Path) -> None:
-    assert outcome_of(tmp_path, 2, TIMED_OUT).not_made
-    assert outcome_of(tmp_path, 2, FAILED, WhyEnded.LIMIT).not_made
+    assert isinstance(outcome_of(tmp_path, 2, TIMED_OUT), NotMade)
+    assert isinstance(outcome_of(tmp_path, 2, FAILED, WhyEnded.LIMIT), NotMade)
 
 
 def test_a_launch_that_failed_before_the_limit_has_failed(tmp_path: Path) -> None:
-    assert not outcome_of(tmp_path, 0, TIMED_OUT).not_made
-    assert not outcome_of(tmp_path, 0, FAILED, WhyEnded.LIMIT).not_made
-    assert not outcome_of(tmp_path, 2, FAILED).not_made
+    assert isinstance(outcome_of(tmp_path, 0, TIMED_OUT), Failure)
+    assert isinstance(outcome_of(tmp_path, 0, FAILED, WhyEnded.LIMIT), Failure)
+    assert isinstance(outcome_of(tmp_path, 2, FAILED), Failure)
 
 
 def test_a_series_with_a_failed_launch_is_made_as_asked_and_no_further(

@@ -142,9 +142,9 @@ def test_one_answer_without_a_job_does_not_say_that_it_was_not_queued(
     monkeypatch.setattr(job_submission, "ARRIVAL_S", 0.0)  # the silence has lasted as long
     job = make_job(tmp_path, "")
     job.files.jobs.mkdir(exist_ok=True)
-    (point,) = job.plan.points
+    (point,) = job.points
     launch = Running(point=point, job="", started=START, scheduler="slurm", name=job.name)
-    assert job_submission.submit_job(SilentSlurm(), job, [launch], print) == ("7",)
+    assert job_submission.JobQueue(scheduler=SilentSlurm(), files=job.files).submit(job, [launch], print) == ("7",)
 
 
 @pytest.mark.campaign

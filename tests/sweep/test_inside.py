@@ -14,7 +14,7 @@ from harness.schema.record import read_accounts
 from harness.schema.sweep_folder import SweepFolder
 from harness.sweep.execute import run_sweep
 from harness.sweep.job_cost import estimate, time_limit
-from harness.sweep.job_plan import JobPlan
+from harness.sweep.job_plan import Job
 from harness.sweep.plan import Axes, fill_nodes
 from harness.sweep.schedulers import choose_scheduler, open_scheduler, scheduler_class
 from harness.sweep.site import JobRequest, Site
@@ -87,10 +87,10 @@ def test_a_block_is_planned_for_what_is_left_of_the_job_and_the_cost_says_so(
     command(tmp_path / "bin", "squeue", f"#!/bin/sh\necho {left}\n", monkeypatch)
     scheduler = open_scheduler("inside", request=JobRequest(mode="turns"))
     points = tuple(Point(workload=lab.workload, layout=Layout(nodes=nodes)) for nodes in (1, 2))
-    plan = JobPlan(mode="turns", points=points, in_turns=True)
+    job = Job(folder=tmp_path, mode="turns", points=points, in_turns=True)
     limit = scheduler.limit()
-    assert seconds - 5 <= time_limit(plan, scheduler.request, limit) <= seconds
-    cost = estimate([plan], scheduler.request, limit, {})
+    assert seconds - 5 <= time_limit(job, scheduler.request, limit) <= seconds
+    cost = estimate([job], scheduler.request, limit, {})
     assert cost.limit == pytest.approx(2 * seconds / 3600, rel=0.1)
     assert ("job 4711" in str(cost)) == (left != "UNLIMITED")
     assert scheduler.refusal(Layout(nodes=2)) is None  # what does not fit into the time is made by another command

@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.cli import main
 from harness.schema.layout import Layout
 from harness.sweep.job_cost import time_limit
-from harness.sweep.job_plan import JobPlan
+from harness.sweep.job_plan import Job
 from harness.sweep.schedulers import exceeds
 from harness.sweep.site import JobRequest, Partition, find_site
 from tests.labs.factories import make_point
@@ -21,8 +21,8 @@ def test_a_time_limit_may_depend_on_the_nodes() -> None:
     request = JobRequest(walltime="1:00:00,4=0:20:00,8=0:10:00")
     assert [request.limit_s(nodes) for nodes in (1, 3, 4, 7, 8, 64)] == [3600, 3600, 1200, 1200, 600, 600]
     points = tuple(replace(make_point(), layout=Layout(nodes=nodes)) for nodes in (1, 4, 8))
-    assert time_limit(JobPlan(mode="jobs", points=points[1:2]), request, None) == 1200
-    assert time_limit(JobPlan(mode="turns", points=points), request, None) == 600
+    assert time_limit(Job(folder=Path("sweep"), mode="jobs", points=points[1:2]), request, None) == 1200
+    assert time_limit(Job(folder=Path("sweep"), mode="turns", points=points), request, None) == 600
     limit = Partition(name="short", walltime="0:30:00")
     assert "--walltime 1:00:00" in str(exceeds(Layout(nodes=1), request, limit))
     assert exceeds(Layout(nodes=4), request, limit) is None
@@ -32,8 +32,8 @@ def test_a_partition_with_a_short_limit_takes_jobs_in_turns_whose_limit_is_an_es
     limit = Partition(name="debug", walltime="0:20:00")
     assert exceeds(Layout(nodes=1), JobRequest(mode="turns"), limit) is None
     assert exceeds(Layout(nodes=1), JobRequest(mode="turns", walltime="0:30:00"), limit) is not None
-    plan = JobPlan(mode="turns", points=(make_point(),), in_turns=True)
-    assert time_limit(plan, JobRequest(mode="turns"), limit) == 1200
+    job = Job(folder=Path("sweep"), mode="turns", points=(make_point(),), in_turns=True)
+    assert time_limit(job, JobRequest(mode="turns"), limit) == 1200
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder, sweep_folders
 from harness.sweep.execute import cancel_launches
-from harness.sweep.job_plan import QUEUE_NAME, Job, JobPlan
+from harness.sweep.job_plan import QUEUE_NAME, Job
 from harness.sweep.sweep_files import Running, read_running, write_running
 from tests.labs.factories import make_point
 from tests.labs.queues import Queue, sweep
@@ -51,8 +51,8 @@ def test_an_identifier_has_the_form_of_its_scheduler(
 
 def test_names_in_a_queue_have_one_form(tmp_path: Path) -> None:
     for dataset in ("mnist", "higgs", "1abc", "A_B", "_"):
-        plan = JobPlan(mode="jobs", points=(make_point(dataset=dataset),))
-        assert QUEUE_NAME.fullmatch(Job(plan=plan, files=SweepFolder(tmp_path)).name)
+        job = Job(folder=tmp_path, mode="jobs", points=(make_point(dataset=dataset),))
+        assert QUEUE_NAME.fullmatch(job.name)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -103,8 +104,8 @@ def study(*, nodes, repeats, **change):
 
 def blocks_of(points, every, *, peak=2**30, free=2**40):
     """Return what `plan_turn_blocks` makes of missing `points`: mode and layouts of each job, and what it says."""
-    groups, notes = plan_turn_blocks(points, every, TurnMemory(rank_bytes=peak, free=free))
-    return [(group.mode, [point.layout.ranks for point in group.points]) for group in groups], notes
+    jobs, notes = plan_turn_blocks(points, every, TurnMemory(rank_bytes=peak, free=free), Path("sweep"))
+    return [(job.mode, [point.layout.ranks for point in job.points]) for job in jobs], notes
 
 
 def test_a_block_has_one_repeat_of_every_layout_with_the_base_first():
@@ -142,8 +143,9 @@ def test_what_cannot_wait_for_a_turn_is_launched_alone():
 
 def allocations_of(points, every, *, free=2**40, **options):
     """Return what `plan_allocations` makes of missing `points`."""
-    plans, _ = plan_allocations(points, every, TurnMemory(rank_bytes=2**30, free=free, nodes=True), **options)
-    return plans
+    memory = TurnMemory(rank_bytes=2**30, free=free, nodes=True)
+    jobs, _ = plan_allocations(points, every, memory, Path("sweep"), **options)
+    return jobs
 
 
 def ranks_of(blocks):
@@ -152,53 +154,53 @@ def ranks_of(blocks):
 
 def test_a_sweep_is_one_job_whose_blocks_follow_each_other():
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=3), sweep.layouts)
-    (plan,) = allocations_of(every, every, most_blocks=5)
-    assert (plan.mode, plan.in_turns, plan.layout.nodes, plan.jobs) == ("turns", True, 4, 1)
-    assert [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(plan.needed_blocks)] == [
+    (job,) = allocations_of(every, every, most_blocks=5)
+    assert (job.mode, job.in_turns, job.layout.nodes, job.queued) == ("turns", True, 4, 1)
+    assert [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(job.needed_blocks)] == [
         (repeat, [1, 2, 4]) for repeat in range(3)
     ]
-    assert [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(plan.extra_blocks)] == [
+    assert [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(job.extra_blocks)] == [
         (3, [1, 2, 4]),
         (4, [1, 2, 4]),
     ]
-    assert {block[0].layout.ranks for block in (*plan.needed_blocks, *plan.extra_blocks)} == {1}
-    assert len(plan.launches) == 15
+    assert {block[0].layout.ranks for block in (*job.needed_blocks, *job.extra_blocks)} == {1}
+    assert len(job.launches) == 15
 
 
 def test_what_is_missing_of_a_sweep_is_made_and_no_more():
     every = launch_order(sweep := study(nodes=(1, 2), repeats=3), sweep.layouts)
     missing = [point for point in every if point.repeat == 1 and point.layout.ranks == 2]
-    (plan,) = allocations_of(missing, every, most_blocks=24)
-    assert (ranks_of(plan.needed_blocks), plan.extra) == ([(1, [1, 2])], ())
+    (job,) = allocations_of(missing, every, most_blocks=24)
+    assert (ranks_of(job.needed_blocks), job.extra) == ([(1, [1, 2])], ())
     bases = [point for point in every if point.layout.ranks == 1]
-    (plan,) = allocations_of(bases, every, most_blocks=24)
-    assert (plan.mode, plan.in_turns, len(plan.points), plan.extra) == ("turns", False, 3, ())
+    (job,) = allocations_of(bases, every, most_blocks=24)
+    assert (job.mode, job.in_turns, len(job.points), job.extra) == ("turns", False, 3, ())
 
 
 def test_a_base_that_is_in_the_queue_is_in_no_other_job():
     every = launch_order(sweep := study(nodes=(1, 2), repeats=2), sweep.layouts)
     queued = [point for point in every if point.layout.ranks == 1 and point.repeat == 0]
     missing = [point for point in every if point not in queued]
-    plans = allocations_of(missing, every, queued=[point.folder for point in queued])
-    assert not any(point in queued for plan in plans for point in plan.launches)
-    assert {point for plan in plans for point in plan.launches} == set(missing)
-    assert [(plan.in_turns, len(plan.points)) for plan in plans] == [(True, 2), (False, 1)]
+    jobs = allocations_of(missing, every, queued=[point.folder for point in queued])
+    assert not any(point in queued for job in jobs for point in job.launches)
+    assert {point for job in jobs for point in job.launches} == set(missing)
+    assert [(job.in_turns, len(job.points)) for job in jobs] == [(True, 2), (False, 1)]
 
 
 def test_allocations_share_the_repeats():
     every = launch_order(sweep := study(nodes=(1, 2), repeats=6), sweep.layouts)
-    plans = allocations_of(every, every, allocations=3)
-    repeats = [[block[0].repeat for block in plan.needed_blocks] for plan in plans]
+    jobs = allocations_of(every, every, allocations=3)
+    repeats = [[block[0].repeat for block in job.needed_blocks] for job in jobs]
     assert sorted(repeats) == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_where_a_nodes_memory_does_not_hold_all_the_job_has_more_blocks_each_with_the_base():
     every = launch_order(sweep := study(nodes=(1, 2, 4), repeats=2), sweep.layouts)
-    (plan,) = allocations_of(every, every, free=2 * 2**30, most_blocks=3)
-    blocks = [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(plan.needed_blocks)]
+    (job,) = allocations_of(every, every, free=2 * 2**30, most_blocks=3)
+    blocks = [(repeat, sorted(ranks)) for repeat, ranks in ranks_of(job.needed_blocks)]
     assert sorted(blocks) == [(0, [1, 2]), (0, [1, 4]), (1, [1, 2]), (1, [1, 4])]
-    assert len(plan.extra_blocks) == 2
-    assert len(plan.launches) == 9
+    assert len(job.extra_blocks) == 2
+    assert len(job.launches) == 9
 
 
 def test_nodes_are_full_where_nothing_else_is_asked_for():

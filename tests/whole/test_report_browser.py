@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.report import html_pages
+from harness.report.svg import Drawing
 from tests.labs.browser import PRINTED_WIDTH, PROGRAM, Browser
 from tests.labs.report_pages import KINDS, WrittenPage, write_pages
 
@@ -31,7 +31,7 @@ Pages = dict[str, WrittenPage]
 @pytest.fixture(scope="module")
 def report_pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(html_pages, "write_figures", lambda *_: None)  # a page shows the drawings that are inside it
+        patch.setattr(Drawing, "file", lambda *_: b"")  # a page shows the drawings that are inside it
         return write_pages(tmp_path_factory.mktemp("pages"))
 
 

@@ -10,9 +10,8 @@ from harness.schema.layout import Layout
 from harness.schema.point import Point
 from harness.schema.record import encode
 from harness.schema.sweep_folder import SweepFolder
-from harness.sweep.block_estimate import PastLaunches, past_launches
-from harness.sweep.job_cost import FIRST_LIMIT_S, estimate, time_limit
-from harness.sweep.job_plan import JobPlan
+from harness.sweep.job_cost import FIRST_LIMIT_S, PastLaunches, estimate, past_launches, time_limit
+from harness.sweep.job_plan import Job
 from harness.sweep.site import JobRequest
 from harness.sweep.turn_block import BlockMade, SeriesProgress
 from tests.labs.factories import make_point
@@ -54,9 +53,9 @@ def files(tmp_path: Path) -> SweepFolder:
     return found
 
 
-def block_plan(layouts: tuple[Layout, ...], blocks: int) -> JobPlan:
+def block_job(layouts: tuple[Layout, ...], blocks: int) -> Job:
     points = [point(layout, repeat) for repeat in range(blocks) for layout in layouts]
-    return JobPlan(mode="turns", points=tuple(points), in_turns=True)
+    return Job(folder=Path("sweep"), mode="turns", points=tuple(points), in_turns=True)
 
 
 def test_a_block_takes_what_earlier_blocks_took_but_for_the_first_of_a_job(files: SweepFolder) -> None:
@@ -90,22 +89,22 @@ def test_a_layout_that_is_not_known_takes_as_long_as_the_longest_and_in_proporti
 
 def test_the_limit_of_a_job_in_turns_is_of_three_blocks_at_least_and_a_reserve() -> None:
     past = PastLaunches(seconds={ONE: 40.0, FOUR: 20.0}, launches=8)
-    assert time_limit(block_plan((ONE, FOUR), 3), IN_TURNS, None, past) == 420  # 1.5 x 3 x 60 s, and 120 s
-    assert time_limit(block_plan((ONE, FOUR), 1), IN_TURNS, None, past) == 420
-    assert time_limit(block_plan((ONE, FOUR), 6), IN_TURNS, None, past) == 660
-    assert time_limit(block_plan((ONE, FOUR), 6), replace(IN_TURNS, walltime="0:05:00"), None, past) == 300
+    assert time_limit(block_job((ONE, FOUR), 3), IN_TURNS, None, past) == 420  # 1.5 x 3 x 60 s, and 120 s
+    assert time_limit(block_job((ONE, FOUR), 1), IN_TURNS, None, past) == 420
+    assert time_limit(block_job((ONE, FOUR), 6), IN_TURNS, None, past) == 660
+    assert time_limit(block_job((ONE, FOUR), 6), replace(IN_TURNS, walltime="0:05:00"), None, past) == 300
 
 
 def test_launches_that_follow_each_other_have_the_sum_of_theirs() -> None:
-    plan = JobPlan(mode="turns", points=(point(ONE), point(FOUR)))
+    job = Job(folder=Path("sweep"), mode="turns", points=(point(ONE), point(FOUR)))
     past = PastLaunches(seconds={ONE: 40.0, FOUR: 20.0}, launches=2)
-    assert time_limit(plan, IN_TURNS, None, past) == 240  # 1.5 x 60 s, and 120 s
-    twice = JobPlan(mode="turns", points=(*plan.points, point(ONE, 1), point(FOUR, 1)))
+    assert time_limit(job, IN_TURNS, None, past) == 240  # 1.5 x 60 s, and 120 s
+    twice = Job(folder=Path("sweep"), mode="turns", points=(*job.points, point(ONE, 1), point(FOUR, 1)))
     assert time_limit(twice, IN_TURNS, None) == 2 * FIRST_LIMIT_S
 
 
 def test_before_it_is_submitted_the_cost_says_what_the_limit_rests_on() -> None:
-    plans = [block_plan((ONE, FOUR), 3)]
+    plans = [block_job((ONE, FOUR), 3)]
     first = estimate(plans, IN_TURNS, None, {})
     assert (first.limit, first.expected) == (2.0, None)  # node-hours: four nodes for half an hour
     says(str(first), "0:30:00", "no launch")
