@@ -121,10 +121,11 @@ def test_in_a_pbs_job_a_block_is_planned_for_what_is_left_of_it(
     (tmp_path / "answer").write_text(answer.replace("1015.head", "7.head").replace("Fri Nov 20 17:07:10 2026", started))
     command(tmp_path / "bin", "qstat", f"#!/bin/sh\ncat {tmp_path}/answer\n", monkeypatch)
     scheduler = open_scheduler("inside_pbs", request=JobRequest(mode="turns"))
-    plan = JobPlan(mode="turns", points=(Point(workload=lab.workload, layout=Layout(nodes=3)),), in_turns=True)
+    point = Point(workload=lab.workload, layout=Layout(nodes=3))
+    job = Job(folder=tmp_path, mode="turns", points=(point,), in_turns=True)
     limit = scheduler.limit()
-    assert 360 <= time_limit(plan, scheduler.request, limit) <= 420
-    says(estimate([plan], scheduler.request, limit, {}), "job 7.head")
+    assert 360 <= time_limit(job, scheduler.request, limit) <= 420
+    says(estimate([job], scheduler.request, limit, {}), "job 7.head")
 
 
 def test_a_job_of_one_node_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
