@@ -88,7 +88,12 @@ _OLD_OPEN_MPI = ("libmpi.so.20", "libmpi.so.12")
 _OPEN_MPI = re.compile("open[ -]mpi", re.IGNORECASE)
 _INTEL = re.compile(r"intel(\(r\))? mpi", re.IGNORECASE)
 _MPICH = re.compile("hydra|mpich", re.IGNORECASE)
-_HYDRA = re.compile(r"HYDRA build details: Version: (?P<version>\S+)")  # and how it was built, in a hundred words
+# How what launchers print with --version begins; behind it are an address, a copyright, how it was built.
+_VERSIONS = {
+    "MPICH": re.compile(r"HYDRA build details: Version: (?P<version>\S+)"),
+    "Open MPI": re.compile(r"mpirun \(Open MPI\) (?P<version>\S+)"),
+    "Intel MPI": re.compile(r"Intel\(R\) MPI Library\b.*? Version (?P<version>\S+)"),
+}
 _CRAY = ("CRAY_MPICH_DIR", "MPICH_DIR")  # set by Cray's modules
 # Loads what a rank would load; that needs neither a launcher nor MPI_Init.
 _TRY_LIBRARY = (
@@ -130,8 +135,11 @@ def mpi_version() -> str:
 def mpi_title() -> str:
     """Return the MPI library's name and version in a few words, empty where there is none."""
     version = mpi_version()
-    hydra = _HYDRA.match(version)
-    return f"MPICH {hydra['version']}" if hydra else version
+    for name, pattern in _VERSIONS.items():
+        match = pattern.match(version)
+        if match:
+            return f"{name} {match['version']}"
+    return version
 
 
 def mpi4py_variables(mpi: MpiInstallation) -> Mapping[str, str | None]:

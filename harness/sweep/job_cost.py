@@ -207,8 +207,13 @@ def estimate(
     )
 
 
-def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site) -> tuple[str, ...]:
-    """Return what whoever submits `layouts` should know: the MPI library that will run, cores that nobody uses."""
+def remarks(
+    layouts: Sequence[Layout], request: JobRequest, limit: Partition | None, site: Site, *, inside: bool = False
+) -> tuple[str, ...]:
+    """Return what whoever submits `layouts` should know: the MPI library that will run, cores that nobody uses.
+
+    Those of a job `inside` of which they run are nobody else's, whatever the launches ask for.
+    """
     mpi = "that of the container" if request.container else mpi_title() or "none that is found here"
     library = f"MPI: {mpi}"
     modules = [module for module in site.modules if re.search("mpi|mvapich", module.lower())]
@@ -225,7 +230,8 @@ def remarks(layouts: Sequence[Layout], request: JobRequest, limit: Partition | N
     ranks_per_node = setting("ranks_per_node")
     if fullest.ranks_per_node * fullest.threads < cores and request.exclusive:
         node += f"; the others are idle: {ranks_per_node} or {setting('threads')} use more"
-        node += f", {setting('share_nodes', True)} leaves them to others, whose work then disturbs the times"
+        if not inside:
+            node += f", {setting('share_nodes', True)} leaves them to others, whose work then disturbs the times"
     elif limit.numa_domains is None and fullest.ranks_per_node == 1 and cores > 1:
         node += f"; its NUMA domains are not known here: numa_domains in a site file, or {ranks_per_node}, says them"
     return (library, node)

@@ -67,6 +67,9 @@ def mpirun_words(
         threads = None
     if family is not Family.OPEN_MPI:  # by Hydra
         words += ["-ppn", str(per_node)] if per_node else []
+        if family is Family.INTEL:  # its Hydra ignores -bind-to, with a remark
+            pins = ("I_MPI_PIN_CELL", "core", "-genv", "I_MPI_PIN_DOMAIN", str(threads))
+            return (*words, "-genv", *(pins if threads else ("I_MPI_PIN", "off")))
         return (*words, "-bind-to", f"core:{threads}" if threads else "none")
     place = ""
     if oversubscribe:

@@ -206,10 +206,12 @@ class SweepCommand:
     def cost(self, plan: SweepPlan) -> NodeHours:
         """Return what the plan's jobs may cost, having said it, and by which MPI and on which cores they run."""
         request = self.wanted.submission.request
-        limit = self.wanted.scheduler.limit()
-        for remark in remarks(self.runnable, request, limit, self.wanted.submission.site):
+        scheduler = self.wanted.scheduler
+        limit = scheduler.limit()
+        site = self.wanted.submission.site
+        for remark in remarks(self.runnable, request, limit, site, inside=bool(scheduler.around)):
             say(remark)
-        unusable = self.wanted.scheduler.unusable_nodes() if limit is not None else ()
+        unusable = scheduler.unusable_nodes() if limit is not None else ()
         if warning := warn_of_nodes(self.runnable, limit, unusable):
             say(warning)
         past = past_launches(self.wanted.files, request.partition)

@@ -117,7 +117,7 @@ def open_terminal(cluster: Cluster, tmp_path: Path, site_facts: str) -> Terminal
     site = folder / "test.toml"
     site.write_text(site_facts)
     root = str(Path(__file__).parents[2])
-    environment = os.environ | {"SLURM_CONF": str(cluster.config), "PYTHONPATH": root, "COLUMNS": "200"}
+    environment = cluster.environment | {"PYTHONPATH": root, "COLUMNS": "200"}
     return Terminal(cluster=cluster, folder=folder, site=site, environment=environment)
 
 

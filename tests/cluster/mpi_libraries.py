@@ -169,6 +169,12 @@ def print_row(trial: Trial, launcher: str) -> None:
         print("   ", remark)
 
 
+def end_in_order(number: int, _: object) -> None:
+    """End this program such that Slurm and the hosts are ended, which a second signal must not interrupt."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Start what is needed and print the row."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -178,7 +184,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("mpi-library"))
     parser.add_argument("--sums", type=int, nargs=2)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that Slurm and the hosts are ended
+    signal.signal(signal.SIGTERM, end_in_order)
     if options.sums:
         sys.exit(sum_here(*options.sums))
     if why := missing():
@@ -186,7 +192,10 @@ def main() -> None:
     os.environ["HARNESS_MPI"] = options.mpi
     os.environ["PYTHONPATH"] = str(ROOT)
     folder = options.folder.resolve()
-    folder.mkdir(parents=True)
+    locks = folder / "locks"
+    locks.mkdir(parents=True)
+    os.environ |= {"HARNESS_LOCK_DIR": str(locks), "HARNESS_QUIET_S": "0"}  # no measurement is waited for
+    subprocess.run([sys.executable, "-m", "harness.comm.native.build"], check=True)  # it may take minutes
     environment = dict(os.environ)
     if options.hosts == 1:
         print_row(Trial(folder=folder, prefix=(), environment=environment, hosts=1, ranks=2), options.launcher)

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cluster.leftovers import CONFIG, end_left, watch
 from tests.hosts.lab import Lab
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -87,15 +88,19 @@ class Cluster:
     def config(self) -> Path:
         return self.folder / "slurm.conf"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment in which Slurm's commands find this cluster."""
+        return os.environ | {CONFIG: str(self.config)}
+
     def on(self, node: str, words: Sequence[str], folder: Path | None = None) -> list[str]:
         """Return the command `words` as it is run on `node`, in `folder` where that is another host."""
         return [*(self.lab.enter(node, folder) if self.lab else ()), *words]
 
     def ask(self, *words: str) -> str:
         """Run one of Slurm's commands and return what it printed."""
-        environment = os.environ | {"SLURM_CONF": str(self.config)}
         answer = subprocess.run(
-            self.on("n1", words), env=environment, capture_output=True, text=True, timeout=60, check=False
+            self.on("n1", words), env=self.environment, capture_output=True, text=True, timeout=60, check=False
         )
         assert answer.returncode == 0, f"{' '.join(words)}: {answer.stdout}{answer.stderr}"
         return answer.stdout
@@ -139,7 +144,7 @@ class Cluster:
         return self.ask("squeue", "-h", "-r", "-t", "all", "-o", "%i").split()
 
     def _start(self, name: str, *words: str) -> None:
-        environment = os.environ | {"SLURM_CONF": str(self.config), "PATH": _PATH}
+        environment = self.environment | {"PATH": _PATH}
         with (self.folder / "log" / f"{name}.out").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
                 self.on(name if name in self.nodes else "n1", words),
@@ -163,14 +168,26 @@ class Cluster:
         wait_for(lambda: set(self.states().values()) == {"idle"}, "idle nodes")
 
     def _try(self, *words: str) -> bool:
-        environment = os.environ | {"SLURM_CONF": str(self.config)}
-        return not subprocess.run(self.on("n1", words), env=environment, capture_output=True, check=False).returncode
+        tried = subprocess.run(self.on("n1", words), env=self.environment, capture_output=True, check=False)
+        return tried.returncode == 0
 
     def stop(self) -> None:
-        """End all jobs and every process that was started."""
+        """End all jobs and every process that was started, also where no controller answers any more.
+
+        Raises:
+            AssertionError: the controller did not end the jobs, or a process is left.
+        """
+        try:
+            self._end_jobs()
+        finally:
+            self._end_daemons()
+
+    def _end_jobs(self) -> None:
         if "slurmctld" in self.daemons and self.daemons["slurmctld"].poll() is None:
             self.ask("scancel", "--quiet", "--user=root")
             wait_for(lambda: not self.ask("squeue", "-h").strip(), "the last job to end")
+
+    def _end_daemons(self) -> None:
         for name in reversed(tuple(self.daemons)):
             daemon = self.daemons.pop(name)
             daemon.terminate()
@@ -179,6 +196,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        end_left(self.folder)  # steps, and jobs that no controller has ended
 
 
 @contextmanager
@@ -213,7 +231,9 @@ def running(
     lines = [f"NodeName=n[1-{nodes}] Name=gpu File={device}\n" for device in devices]
     (folder / "gres.conf").write_text("AutoDetect=off\n" + "".join(lines))
     cluster = Cluster(folder=folder, nodes=names, lab=lab)
+    watcher = watch(folder)
     with ExitStack() as stack:
+        stack.callback(watcher.communicate, b"x")
         stack.callback(cluster.stop)
         cluster.start()
         yield cluster

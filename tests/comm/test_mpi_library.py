@@ -29,6 +29,7 @@ from harness.comm.mpi_library import (
 from harness.comm.native import build as native_build
 from harness.doctor.all_checks import PROBLEM, check_mpi, try_find_mpi
 from harness.schema.layout import Layout
+from harness.sweep.launch_command import mpirun_words
 from harness.sweep.schedulers import open_scheduler
 from tests.labs.sentences import refuses
 
@@ -237,6 +238,14 @@ def test_intels_mpirun_is_a_script_that_needs_hydra_on_the_path(install: Callabl
     assert compiler_variables(mpi) == {"I_MPI_ROOT": str(prefix)}
 
 
+def test_intels_ranks_are_bound_by_its_own_variables() -> None:
+    hydra = Path("/opt/impi/bin/mpiexec.hydra")
+    bound = mpirun_words(hydra, Family.INTEL, 4, per_node=2, threads=3)
+    assert bound[:5] == (str(hydra), "-n", "4", "-ppn", "2")
+    assert bound[5:] == ("-genv", "I_MPI_PIN_CELL", "core", "-genv", "I_MPI_PIN_DOMAIN", "3")
+    assert mpirun_words(hydra, Family.INTEL, 4, oversubscribe=True)[3:] == ("-genv", "I_MPI_PIN", "off")
+
+
 def test_intels_ranks_start_by_srun_where_a_pmi_library_is_named(
     install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +329,8 @@ def test_the_doctor_says_it(install: Callable[..., Path]) -> None:
     ("says", "title"),
     [
         ("HYDRA build details: Version: 4.0.2 Release Date: Thu Apr 7 CC: gcc -g -O2", "MPICH 4.0.2"),
+        ("mpirun (Open MPI) 4.1.4 Report bugs to http://www.open-mpi.org/community/help/", "Open MPI 4.1.4"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)", "Intel MPI 2021.18.1"),
         ("openmpi 5.0.11", "openmpi 5.0.11"),
         ("", ""),
     ],

@@ -206,7 +206,9 @@ def test_what_a_job_leaves_unused_and_the_mpi_that_runs_are_said_before_it_is_su
     site, limit = Site(modules=("openmpi/5.0",)), Partition(name="standard", cores_per_node=64)
     said = remarks((ONE, FOUR), JobRequest(exclusive=True), limit, site)
     says(said[0], "openmpi/5.0", "--mpi system")
-    says(said[1], 64, FOUR.ranks_per_node, "--ranks-per-node")
+    says(said[1], 64, FOUR.ranks_per_node, "--ranks-per-node", "--share-nodes")
+    inside = remarks((ONE, FOUR), JobRequest(exclusive=True), limit, site, inside=True)
+    assert says(inside[1], 64, "--ranks-per-node") and "share" not in inside[1]  # the job has them already
     whole = Layout(nodes=1, ranks_per_node=64)
     full = remarks((ONE, whole), JobRequest(exclusive=True), limit, Site(modules=("gcc",)))
     assert says(full[1], "64 ranks x 1 thread of 64 cores") and "RANKS_PER_NODE" not in full[1]

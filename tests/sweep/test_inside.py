@@ -1,6 +1,7 @@
 """A sweep inside a job that a user has opened: it takes the nodes of that job and submits nothing."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.labs.job_variables import SEVERAL, SLURM, nodefile
 from tests.labs.sentences import says
 from tests.labs.sweep_lab import Lab, wait_for
 
+RECORDED = Path(__file__).parents[1] / "data/pbs"
 OF_RANKS = ("PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 
@@ -110,6 +112,22 @@ def test_in_a_pbs_job_of_several_nodes_it_takes_them(monkeypatch: pytest.MonkeyP
     assert scheduler_class(name).detect() is None
 
 
+@pytest.mark.usefixtures("in_qsub")
+def test_in_a_pbs_job_a_block_is_planned_for_what_is_left_of_it(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = (RECORDED / "qstat_running_held.json").read_text()
+    started = time.ctime(time.time() - 180)  # of its ten minutes
+    (tmp_path / "answer").write_text(answer.replace("1015.head", "7.head").replace("Fri Nov 20 17:07:10 2026", started))
+    command(tmp_path / "bin", "qstat", f"#!/bin/sh\ncat {tmp_path}/answer\n", monkeypatch)
+    scheduler = open_scheduler("inside_pbs", request=JobRequest(mode="turns"))
+    point = Point(workload=lab.workload, layout=Layout(nodes=3))
+    job = Job(folder=tmp_path, mode="turns", points=(point,), in_turns=True)
+    limit = scheduler.limit()
+    assert 360 <= time_limit(job, scheduler.request, limit) <= 420
+    says(estimate([job], scheduler.request, limit, {}), "job 7.head")
+
+
 def test_a_job_of_one_node_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(monkeypatch, SLURM)
     assert scheduler_class("inside").detect() is None
@@ -119,7 +137,9 @@ def test_a_job_of_one_node_is_no_cluster(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mode", ["turns", "jobs"])
-def test_a_sweep_in_a_pbs_job_runs_on_its_nodes_from_plan_to_records(mode: str, lab: Lab, in_qsub: None) -> None:
+def test_a_sweep_in_a_pbs_job_runs_on_its_nodes_from_plan_to_records(
+    mode: str, lab: Lab, in_qsub: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     submission = Submission(scheduler="inside_pbs", request=JobRequest(mode=mode))
     sweep = replace(lab.sweep(), layouts=(Layout(nodes=1), Layout(nodes=3)))
     context = Context(results=lab.results)
@@ -127,6 +147,8 @@ def test_a_sweep_in_a_pbs_job_runs_on_its_nodes_from_plan_to_records(mode: str, 
         run_sweep(sweep, context, submission, approve=lambda cost: pytest.fail("nodes cost nothing more"))
     )
     assert read_status(files.path).count("done") == 4
+    said = "".join(capfd.readouterr())
+    assert says(said, "the others are idle", "--ranks-per-node") and "--share-nodes" not in said
     says(read_accounts(files)[0].missing, "job 7.head")
     words = [path.read_text().split("\0") for path in files.jobs.glob("*.words")]
     hosts = {some[some.index("--host") + 1] for some in words}

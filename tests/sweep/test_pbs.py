@@ -27,6 +27,7 @@ from harness.sweep.schedulers import choose_scheduler, open_scheduler, pbs
 from harness.sweep.schedulers.pbs import (
     quote_bare_texts,
     read_pbs_nodes,
+    read_pbs_time_left,
     read_pbs_usage,
     read_state,
     read_table,
@@ -91,6 +92,14 @@ def test_a_real_servers_running_and_held_jobs() -> None:
         "1015.head": ("running", "running", "n1,n2"),
         "1016.head": ("queued", "held", ""),
     }
+
+
+def test_the_time_that_a_real_servers_job_has_left() -> None:
+    jobs = read_table(recorded("qstat_running_held.json"), "Jobs")
+    start = datetime(2026, 11, 20, 17, 7, 10).timestamp()  # local time, as qstat writes it
+    assert read_pbs_time_left(jobs["1015.head"], start + 180) == 420  # of ten minutes
+    assert read_pbs_time_left(jobs["1016.head"], start) is None  # it has no limit, and has not started
+    assert read_pbs_time_left(jobs["1015.head"] | {"stime": "soon"}, start) is None
 
 
 def test_only_what_the_script_did_not_end_itself_is_forced() -> None:

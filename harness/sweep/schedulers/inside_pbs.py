@@ -1,7 +1,9 @@
 """The nodes of a PBS job in which the command is given: ``qsub -I``, a batch script."""
 
 import os
+import time
 
+from harness.base.errors import UserError
 from harness.sweep.schedulers import pbs
 from harness.sweep.schedulers.inside import InsideJob
 from harness.sweep.site import Partition
@@ -16,3 +18,11 @@ class Scheduler(InsideJob, pbs.Scheduler):
     def node_facts(self) -> Partition | None:
         """Return what the site file says of the job's queue, else what pbsnodes says, where it is on this node."""
         return self.site.limits(os.environ.get("PBS_QUEUE", "")) or self._there
+
+    def seconds_left(self) -> float | None:
+        """Return what qstat says, None for a job without a limit, or where qstat does not answer."""
+        job = os.environ.get("PBS_JOBID", "")
+        try:
+            return pbs.read_pbs_time_left(self._table([job]).get(job, {}), time.time())
+        except UserError:
+            return None

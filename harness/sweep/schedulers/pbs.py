@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,7 @@ _ILL = {"down", "offline", "unknown", "state-unknown", "stale"}  # states of nod
 _JOULES = 3.6e6  # of a kilowatt-hour
 _DELETED = 91  # substate
 _NEVER_RUNS = re.compile("Can Never Run")  # PBS's own comment of such a job
+_MOMENT = "%a %b %d %H:%M:%S %Y"  # in this host's time zone
 _SIGNALLED = 256  # Exit_status of a job that a signal ended is 256 and its number
 
 
@@ -145,6 +147,19 @@ def read_pbs_usage(job: Mapping[str, Any]) -> JobUsage | None:
         memory_of="a job",
         energy_j=_number(used.get("energy", 0)) * _JOULES or None,
     )
+
+
+def read_pbs_time_left(job: Mapping[str, Any], now: float) -> float | None:
+    """Return the seconds from `now` to the time limit of one running job of ``qstat -f``, None where it says no limit.
+
+    `now` are seconds since 1970. Of a job that was suspended meanwhile it is too few.
+    """
+    limit_s = _clock(_entries(job, "Resource_List").get("walltime", ""))
+    try:
+        started = time.mktime(time.strptime(str(job.get("stime", "")), _MOMENT))
+    except (ValueError, OverflowError):
+        return None
+    return limit_s - (now - started) if limit_s else None
 
 
 def read_pbs_nodes(answer: str) -> tuple[Partition | None, dict[str, str]]:
