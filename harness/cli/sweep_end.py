@@ -108,8 +108,10 @@ def until_known(rule: EndRule) -> Callable[[Path], int]:
         repeat_s = max(width.repeat_s, seconds / width.repeats)
         wanted = rule.next_repeats(width.reach, width.repeats)
         wanted = rule.within_budget(wanted, width.repeats, seconds, repeat_s)
-        certainty = f"within {width.reach:.1%}" if math.isfinite(width.reach) else "without an interval"
-        sentence = f"the speedup is known {certainty} after {plural(width.repeats, 'block')}"
+        blocks = plural(width.repeats, "block")
+        sentence = f"the speedup has no interval after {blocks}"
+        if math.isfinite(width.reach):
+            sentence = f"the speedup is known within {width.reach:.1%} after {blocks}"
         if wanted > width.repeats:
             echo(f"{sentence}: {wanted - width.repeats} more")
         else:
