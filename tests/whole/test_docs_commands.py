@@ -66,7 +66,7 @@ INSTEAD = {
     "--dataset higgs --nodes 1..8": "--dataset higgs --nodes 1..8 --scheduler slurm --dry-run",
     "report SWEEP --format": f"report {RECORDS.name} --format",
     "report SWEEP --network": f"report {RECORDS.name} --network",
-    "--dataset mnist --nodes 1,2 --format": "--dataset mnist --nodes 1,2 --dry-run --format",
+    "--dataset mnist --nodes 1,2": "--dataset mnist --nodes 1,2 --dry-run",
     "harness sweep --dataset mnist --nodes 1..2": "harness sweep --dataset mnist --nodes 1..2 --dry-run",
     "study init study.toml": "study init written.toml",  # the pages' study is there
     "harness sweep study.toml": "harness sweep study.toml --dry-run",
