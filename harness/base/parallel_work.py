@@ -17,8 +17,7 @@ import click
 
 from harness.base.errors import RunError
 
-MANY = 1000
-"""Launches from which several processes read their records and draw their figures."""
+MANY = 1000  # launches from which several processes read their records and draw their figures
 _MOST_PROCESSES = 8  # a login node is others' too
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -26,17 +25,24 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def read_each(read: Callable[[Item], Result], items: Sequence[Item], *, doing: str) -> Iterator[Result]:
-    """Yield what `read` returns of each of `items`, in their order; several processes read `MANY` or more.
+def is_worth_sharing(launches: int) -> bool:
+    """Tell whether several processes shall work on so many launches.
 
-    A terminal then shows a bar, which says what it is `doing`, and garbage collection passes over what was read. A
-    process with several threads reads alone: their locks would stay locked in forked ones.
+    A process with several threads works alone: their locks would stay locked in forked ones.
     """
-    are_many = len(items) >= MANY and threading.active_count() == 1
+    return launches >= MANY and threading.active_count() == 1
+
+
+def read_each(read: Callable[[Item], Result], items: Sequence[Item], *, doing: str) -> Iterator[Result]:
+    """Yield what `read` returns of each of `items`, in their order; several processes read many.
+
+    A terminal then shows a bar, which says what it is `doing`, and garbage collection passes over what was read.
+    """
+    shared = is_worth_sharing(len(items))
     with contextlib.ExitStack() as stack:
-        if are_many:
+        if shared:
             stack.enter_context(_uncollected())
-        yield from stack.enter_context(done_to_each(read, items, shared=are_many, doing=doing, chunk=50))
+        yield from stack.enter_context(done_to_each(read, items, shared=shared, doing=doing, chunk=50))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from harness.analysis.scaling import Scaling, parts_of_points, ratios_frame, sca
 from harness.analysis.time_parts import EPOCH_PARTS, breakdown_frame
 from harness.base.errors import UserError
 from harness.base.exit_codes import UNDECIDED
-from harness.base.parallel_work import MANY
+from harness.base.parallel_work import is_worth_sharing
 from harness.base.removal import check_folder
 from harness.prediction.extrapolation import Extrapolation, extrapolate
 from harness.prediction.network_cost import Uncertain
@@ -113,7 +113,7 @@ def report_sweep(
     check_folder(target, "report")
     measured = _measure(loaded, base, network)
     answer = _answer(loaded, target, measured)
-    return write_page(answer, reports, style=style, shared=len(loaded.runs) >= MANY)
+    return write_page(answer, reports, style=style, shared=is_worth_sharing(len(loaded.runs)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

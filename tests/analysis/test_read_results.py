@@ -28,6 +28,7 @@ def test_loading_names_what_is_damaged_and_keeps_the_rest(
 ) -> None:
     """In one process, and shared out to several as for a sweep of many launches."""
     monkeypatch.setattr("harness.base.parallel_work.MANY", many)
+    monkeypatch.setattr("threading.active_count", lambda: 1)  # a worker of pytest has another thread
     write_study(tmp_path)
     kept = write_run(tmp_path, make_launch(1, 0, 1.0))
     cut = write_run(tmp_path, make_launch(1, 1, 1.0)) / RUN_FILE

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from harness.base.errors import RunError, UserError
-from harness.base.parallel_work import done_to_each
+from harness.base.parallel_work import MANY, done_to_each, is_worth_sharing
 from tests.labs.sentences import refuses
 from tests.labs.sweep_lab import wait_for
 
@@ -59,7 +59,7 @@ def test_a_killed_process_is_named_in_one_sentence() -> None:
 def test_the_processes_end_with_a_parent_that_is_killed() -> None:
     program = """
         import os, time
-        from harness.base.parallel_work import done_to_each
+        from harness.base.parallel_work import MANY, done_to_each, is_worth_sharing
 
         def wait(item):
             print(os.getpid(), flush=True)
@@ -75,3 +75,11 @@ def test_the_processes_end_with_a_parent_that_is_killed() -> None:
         worker = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
     wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "the end of its process")
+
+
+def test_only_a_process_with_one_thread_shares_the_work_on_many_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    worth = {}
+    for threads in (1, 2):
+        monkeypatch.setattr("threading.active_count", lambda threads=threads: threads)
+        worth[threads] = [is_worth_sharing(launches) for launches in (MANY - 1, MANY)]
+    assert worth == {1: [False, True], 2: [False, False]}

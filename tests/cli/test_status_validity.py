@@ -55,6 +55,7 @@ def test_a_launch_whose_turns_were_lost_counts_in_neither_and_is_made_again(tmp_
 def test_status_reads_each_launch_once(many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one process, and shared out to several as for a sweep of many launches."""
     monkeypatch.setattr("harness.base.parallel_work.MANY", many)
+    monkeypatch.setattr("threading.active_count", lambda: 1)  # a worker of pytest has another thread
     sweep = Sweep(workload=make_workload(), layouts=(Layout(nodes=1), Layout(nodes=2)), repeats=3)
     SweepFolder(tmp_path).study.write_bytes(encode(Study(schema=1, sweep=sweep, skipped=())))
     points = sweep.points()
